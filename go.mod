@@ -1,0 +1,3 @@
+module github.com/haagent/haagent
+
+go 1.26.0
