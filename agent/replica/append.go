@@ -1,0 +1,155 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/wire"
+)
+
+// Begin sets where an empty store starts. base must be the start of a segment.
+// Nothing is created before the first byte is appended.
+func (s *Store) Begin(base wire.PhyOffset) error {
+	if !s.Empty() {
+		return fmt.Errorf("begin at %d: the store already starts at %d: %w", base, s.min.Load(), ErrNotAdjacent)
+	}
+	if base < 0 || base != base.SegmentBase(s.opt.SegmentSize) {
+		return fmt.Errorf("begin at %d: not the start of a segment of %s: %w", base, s.opt.SegmentSize, ErrNotAdjacent)
+	}
+	s.setEnds(base)
+	s.mu.Lock()
+	s.state.Start = base
+	s.mu.Unlock()
+	return nil
+}
+
+// Append writes bufs, one behind the other, at the written end, which must be
+// at. Bytes that cross the end of a segment are split. The elements of bufs are
+// used up; their bytes are not changed and may be reused after the call.
+//
+// After an error the written end tells how much was taken; the same bytes can
+// be offered again from there.
+func (s *Store) Append(at wire.PhyOffset, bufs [][]byte) error {
+	if written := wire.PhyOffset(s.written.Load()); at != written || at < 0 {
+		return fmt.Errorf("append at %d, the log ends at %d: %w", at, written, ErrNotAdjacent)
+	}
+	for len(bufs) > 0 {
+		seg, err := s.tail(at)
+		if err != nil {
+			return err
+		}
+		now, later := split(bufs, seg.end.Sub(at))
+		n, err := seg.file.writev(now, int64(at.Sub(seg.base)))
+		at = at.Add(wire.ByteSize(n))
+		s.written.Store(int64(at))
+		if err != nil {
+			return fmt.Errorf("append at %d: %w", at, err)
+		}
+		bufs = later
+	}
+	return nil
+}
+
+// split divides bufs into what fits into room and the rest. It cuts one element
+// in two where it must, and then allocates; that happens once a segment.
+func split(bufs [][]byte, room wire.ByteSize) (now, later [][]byte) {
+	for i, b := range bufs {
+		if n := wire.ByteSize(len(b)); n <= room {
+			room -= n
+			continue
+		}
+		now = append(append([][]byte{}, bufs[:i]...), b[:room])
+		later = append([][]byte{b[room:]}, bufs[i+1:]...)
+		return now, later
+	}
+	return bufs, nil
+}
+
+// tail returns the segment that holds o, which is the written end; it bears
+// that segment where o is the end of the log.
+func (s *Store) tail(o wire.PhyOffset) (*segment, error) {
+	if seg := s.segmentAt(o); seg != nil {
+		return seg, nil
+	}
+	s.layout.Lock()
+	defer s.layout.Unlock()
+	base := o.SegmentBase(s.opt.SegmentSize)
+	path := filepath.Join(s.logDir, commitlog.Name(base))
+	file, err := s.opt.disk.create(path, s.opt.SegmentSize)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("%s appeared while the store was held: %w", path, ErrDisturbed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("new segment %s: %w", commitlog.Name(base), err)
+	}
+	return s.attach(base, file)
+}
+
+// Verify checks the messages between the verified end and limit, which must not
+// be beyond the written end, and moves the verified end over every whole one.
+// It returns a *commitlog.CorruptError where bytes cannot be part of a log; the
+// verified end then stays in front of them, for good.
+func (s *Store) Verify(limit wire.PhyOffset) error {
+	if written := wire.PhyOffset(s.written.Load()); limit > written {
+		return fmt.Errorf("verify up to %d, the log ends at %d: %w", limit, written, ErrNotAdjacent)
+	}
+	before := s.verified.Load()
+	err := commitlog.Guard(func() error {
+		for wire.PhyOffset(s.verified.Load()) < limit {
+			more, err := s.verifySegment(limit)
+			if err != nil || !more {
+				return err
+			}
+		}
+		return nil
+	})
+	if s.verified.Load() != before {
+		s.listeners.wake()
+		trySend(s.nudge)
+	}
+	return err
+}
+
+// verifySegment walks within one segment. more says that the walk reached the
+// segment's end and can go on in the next one.
+func (s *Store) verifySegment(limit wire.PhyOffset) (more bool, err error) {
+	at := wire.PhyOffset(s.verified.Load())
+	seg := s.segmentAt(at)
+	if seg == nil {
+		return false, fmt.Errorf("verify at %d: no segment holds it: %w", at, ErrDisturbed)
+	}
+	window := seg.view.Bytes()[:min(limit, seg.end).Sub(seg.base)]
+	w := walk{at: at, base: seg.base, end: seg.end, window: window, rec: &s.record}
+	err = w.run()
+	s.messages.Add(w.messages)
+	s.passed(w.at, w.last, w.lastStored, w.messages > 0)
+	if err != nil {
+		return false, err
+	}
+	if w.at < seg.end {
+		return false, nil
+	}
+	// Brokers expire segments by their time stamps, so a full one carries the
+	// time of its last message, which is when the source wrote it.
+	if stored := s.LastStored(); !stored.IsZero() {
+		if err := os.Chtimes(seg.path, stored, stored); err != nil {
+			return false, fmt.Errorf("set time of full segment: %w", err)
+		}
+	}
+	return true, nil
+}
+
+// passed moves the verified end to at, and with it what is known of the last
+// message, in one step: Run takes both together.
+func (s *Store) passed(at, last wire.PhyOffset, stored commitlog.Millis, any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if any {
+		s.lastMessage.Store(int64(last))
+		s.lastStored.Store(int64(stored))
+	}
+	s.verified.Store(int64(at))
+}

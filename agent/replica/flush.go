@@ -1,0 +1,116 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/haagent/haagent/wire"
+)
+
+// Intervals of the flusher.
+const (
+	// lazyFlush bounds how much an AckMemory replica loses with its machine; it
+	// is the default of a broker's own flush interval.
+	lazyFlush = 500 * time.Millisecond
+	// stateInterval bounds how much of the log is walked after a kill.
+	stateInterval = 2 * time.Second
+)
+
+// Run keeps the flushed end close behind the verified end until ctx ends: at
+// once with AckDisk, where all messages that arrive during one fdatasync share
+// the next, and twice a second with AckMemory. It returns an error matching
+// ErrFlush when a sync fails; the store must then be abandoned and opened anew
+// with OnlySynced, because the kernel may have dropped the failed pages.
+func (s *Store) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var stateWritten time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.nudge:
+		}
+		if s.opt.Ack == AckMemory {
+			timer.Reset(lazyFlush)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-timer.C:
+			}
+		}
+		if err := s.sync(); err != nil {
+			return err
+		}
+		if now := s.opt.Now(); now.Sub(stateWritten) >= stateInterval {
+			if err := s.saveState(); err != nil {
+				return err
+			}
+			stateWritten = now
+		}
+	}
+}
+
+// sync makes everything verified durable and moves the flushed end.
+func (s *Store) sync() error {
+	s.mu.Lock()
+	verified, lastMessage := wire.PhyOffset(s.verified.Load()), wire.PhyOffset(s.lastMessage.Load())
+	var dirty []*segment
+	for _, seg := range s.open {
+		if seg.base < verified {
+			dirty = append(dirty, seg)
+		}
+	}
+	newDir := s.newDir
+	s.newDir = false
+	s.mu.Unlock()
+	if int64(verified) == s.flushed.Load() && !newDir {
+		return nil
+	}
+	for _, seg := range dirty {
+		if err := seg.file.datasync(); err != nil {
+			return fmt.Errorf("segment at %d: %w: %w", seg.base, ErrFlush, err)
+		}
+	}
+	if newDir {
+		if err := s.opt.disk.syncDir(s.logDir); err != nil {
+			return fmt.Errorf("%w: %w", ErrFlush, err)
+		}
+	}
+	s.flushed.Store(int64(verified))
+	s.mu.Lock()
+	s.state.Start = wire.PhyOffset(s.min.Load())
+	s.state.VerifiedEnd, s.state.LastMessage = verified, lastMessage
+	s.mu.Unlock()
+	s.listeners.wake()
+	return s.closeFlushed(verified)
+}
+
+// closeFlushed gives back the descriptors of segments that are done with.
+func (s *Store) closeFlushed(flushed wire.PhyOffset) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for len(s.open) > 1 && s.open[0].end <= flushed {
+		errs = append(errs, s.open[0].close())
+		s.open = s.open[1:]
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) saveState() error {
+	s.mu.Lock()
+	state := s.state
+	s.mu.Unlock()
+	return writeState(s.opt.Dir, state)
+}
+
+// flush is sync and saveState, for those who run while Run does not.
+func (s *Store) flush() error {
+	if err := s.sync(); err != nil {
+		return err
+	}
+	return s.saveState()
+}

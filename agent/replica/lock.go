@@ -1,0 +1,52 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocked says that another process (a broker, or another agent) holds the
+// store's lock.
+var ErrLocked = errors.New("store is locked by another process")
+
+// Lock is the store lock that brokers take: an fcntl write lock on byte 0 of
+// DIR/lock. It is taken as an open-file-description lock: Java's FileLock sees
+// it, and it does not vanish when some other descriptor of the file is closed.
+type Lock struct {
+	f *os.File
+}
+
+// AcquireLock creates dir and its lock file where they are missing and locks
+// it. It returns an error matching ErrLocked, which names the holder where the
+// kernel tells it, if somebody else has it.
+func AcquireLock(dir string) (*Lock, error) {
+	path := filepath.Join(dir, "lock")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create store directory: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open store lock: %w", err)
+	}
+	want := unix.Flock_t{Type: unix.F_WRLCK, Start: 0, Len: 1}
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &want)
+	if err == nil {
+		return &Lock{f: f}, nil
+	}
+	defer f.Close()
+	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	holder := unix.Flock_t{Type: unix.F_WRLCK, Start: 0, Len: 1}
+	if unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &holder) == nil && holder.Pid > 0 {
+		return nil, fmt.Errorf("%s: %w (process %d)", path, ErrLocked, holder.Pid)
+	}
+	return nil, fmt.Errorf("%s: %w", path, ErrLocked)
+}
+
+// Release gives the lock up. The file stays, as a broker leaves it.
+func (l *Lock) Release() error { return l.f.Close() }

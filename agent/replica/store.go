@@ -1,0 +1,321 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/wire"
+)
+
+// Ack is what a replica's acknowledgement promises.
+type Ack string
+
+// The ack levels.
+const (
+	AckMemory Ack = "memory" // verified, in the page cache: survives the process, not the machine
+	AckDisk   Ack = "disk"   // fdatasync has returned for it
+)
+
+// Errors by which a caller chooses what to do.
+var (
+	// ErrBrokerWrote: a broker has run on the replica since; two histories may exist.
+	ErrBrokerWrote = errors.New("a broker has written to this replica")
+	// ErrPromoted: the replica was promoted and belongs to a broker now.
+	ErrPromoted = errors.New("the replica has been promoted")
+	// ErrForeignStore: the directory is a broker's own store.
+	ErrForeignStore = errors.New("the directory holds a commit log that is not a replica of ours")
+	// ErrNotStore: the directory holds something else altogether.
+	ErrNotStore = errors.New("the directory is not a store")
+	// ErrSegmentSize: the segments found have another size than asked for.
+	ErrSegmentSize = errors.New("segment size does not fit")
+	// ErrNotAdjacent: bytes were offered that do not begin at the written end.
+	ErrNotAdjacent = errors.New("bytes do not continue the log")
+	// ErrDisturbed: somebody else changed the replica while it was held.
+	ErrDisturbed = errors.New("somebody else changed the replica")
+	// ErrFlush: an fdatasync failed; what it covered must be written anew.
+	ErrFlush = errors.New("flush failed")
+)
+
+// Options say which store to open and how.
+type Options struct {
+	Dir          string        // store root
+	CommitLogDir string        // default Dir/commitlog
+	SegmentSize  wire.ByteSize // of the source; must be positive
+	Cluster      string        // who is followed, for state.json
+	BrokerName   string
+	Ack          Ack // default AckMemory
+	// Verify walks the log from its first byte instead of from the last synced message.
+	Verify bool
+	// OnlySynced drops what was not known to be synced, to have it written anew
+	// after a failed flush.
+	OnlySynced bool
+	// Disturbed says that a broker's traces were made while this process held
+	// the store: they are set aside instead of refused.
+	Disturbed bool
+	Now       func() time.Time // default time.Now
+
+	disk disk // tests only
+}
+
+// Ends are the positions of a store, read at one moment. On an empty store all
+// of them are wire.NoOffset.
+type Ends struct {
+	Min, Written, Verified, Flushed, Acked wire.PhyOffset
+}
+
+// Store is an open replica. Append, Verify, Compare, DropBefore, Promote and
+// Close belong to one goroutine; Run to another; Ends, Intact and LastMessage
+// are safe from any.
+type Store struct {
+	opt    Options
+	lock   *Lock
+	logDir string
+
+	// Positions, as PhyOffset; wire.NoOffset while the store is empty.
+	min, written, verified, flushed atomic.Int64
+	lastMessage                     atomic.Int64 // start of the last verified message
+	lastStored                      atomic.Int64 // its STORETIMESTAMP, Unix milliseconds
+	messages                        atomic.Int64 // verified since Open
+
+	layout sync.Mutex // held while segments come and go, and while that is checked
+
+	mu     sync.Mutex
+	open   []*segment       // ascending, from the oldest unflushed or unverified to the tail; guarded by mu
+	bases  []wire.PhyOffset // of every segment, ascending; guarded by mu
+	state  State            // as last written; guarded by mu
+	newDir bool             // a segment was born or removed since the last directory sync; guarded by mu
+
+	nudge     chan struct{} // wakes Run; one slot
+	listeners listeners
+	record    commitlog.Record // owned by the appending goroutine
+}
+
+// segment is one open file of the log with its mapping.
+type segment struct {
+	base wire.PhyOffset
+	end  wire.PhyOffset
+	path string
+	file segmentFile
+	view *commitlog.View
+}
+
+// close releases both descriptors of the segment.
+func (s *segment) close() error { return errors.Join(s.view.Close(), s.file.Close()) }
+
+// Open opens the replica at opt.Dir, or makes one of an empty directory. The
+// caller has taken lock; the store releases it in Close and Promote. On an
+// error the lock is still the caller's.
+//
+// Open walks the log from the last message known to be synced, erases what lies
+// behind the last whole message, syncs, and asserts the boot contract.
+func Open(opt Options, lock *Lock) (*Store, error) {
+	if opt.SegmentSize <= 0 {
+		return nil, fmt.Errorf("open replica: segment size %d: %w", opt.SegmentSize, ErrSegmentSize)
+	}
+	if opt.CommitLogDir == "" {
+		opt.CommitLogDir = CommitLogDir(opt.Dir)
+	}
+	if opt.Ack == "" {
+		opt.Ack = AckMemory
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.disk == nil {
+		opt.disk = osDisk{tmp: filepath.Join(AgentDir(opt.Dir), "tmp")}
+	}
+	s := &Store{opt: opt, lock: lock, logDir: opt.CommitLogDir, nudge: make(chan struct{}, 1)}
+	s.setEnds(wire.NoOffset)
+	s.lastMessage.Store(int64(wire.NoOffset))
+	if err := s.admit(); err != nil {
+		return nil, err
+	}
+	if err := s.recover(); err != nil {
+		return nil, errors.Join(err, s.closeSegments())
+	}
+	return s, nil
+}
+
+// admit decides whether the directory may be replicated into, and asserts the
+// boot contract. It changes nothing unless it may.
+func (s *Store) admit() error {
+	dir := s.opt.Dir
+	kind, err := Classify(dir, s.logDir)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case KindStore:
+		return fmt.Errorf("%s: %w", s.logDir, ErrForeignStore)
+	case KindNotStore:
+		return fmt.Errorf("%s: %w", dir, ErrNotStore)
+	case KindReplica:
+		if s.state, err = ReadState(dir); err != nil {
+			return err
+		}
+		if s.state.Promoted {
+			return fmt.Errorf("%s: %w", dir, ErrPromoted)
+		}
+		if s.state.SegmentSize != s.opt.SegmentSize {
+			return fmt.Errorf("%s holds segments of %s, the source has %s: %w", s.logDir, s.state.SegmentSize, s.opt.SegmentSize, ErrSegmentSize)
+		}
+	default:
+		s.state = State{SegmentSize: s.opt.SegmentSize, Start: wire.NoOffset, VerifiedEnd: wire.NoOffset, LastMessage: wire.NoOffset}
+	}
+	s.state.Cluster, s.state.BrokerName = s.opt.Cluster, s.opt.BrokerName
+	if traces := brokerTraces(dir); len(traces) > 0 {
+		segments, err := commitlog.List(s.logDir)
+		if err != nil {
+			return err
+		}
+		if len(segments) > 0 && !s.opt.Disturbed {
+			return fmt.Errorf("%s has %v: %w", dir, traces, ErrBrokerWrote)
+		}
+		if _, err := setAside(dir, s.opt.Now(), traces...); err != nil {
+			return err
+		}
+	}
+	return s.assertBootContract()
+}
+
+// assertBootContract makes sure that a broker which boots on the directory, now
+// or after a crash, rebuilds its queues from the log.
+func (s *Store) assertBootContract() error {
+	for _, dir := range []string{s.logDir, AgentDir(s.opt.Dir)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("prepare store: %w", err)
+		}
+	}
+	abort := filepath.Join(s.opt.Dir, abortName)
+	f, err := os.OpenFile(abort, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("leave abort marker: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("leave abort marker: %w", err)
+	}
+	return syncDir(s.opt.Dir)
+}
+
+// Ends returns where the store is.
+func (s *Store) Ends() Ends {
+	// Read from behind to the front, so that no end shows up beyond the one it
+	// must stay below.
+	e := Ends{Flushed: wire.PhyOffset(s.flushed.Load())}
+	e.Verified = wire.PhyOffset(s.verified.Load())
+	e.Written = wire.PhyOffset(s.written.Load())
+	e.Min = wire.PhyOffset(s.min.Load())
+	e.Acked = e.Verified
+	if s.opt.Ack == AckDisk {
+		e.Acked = e.Flushed
+	}
+	return e
+}
+
+// Empty reports whether the store has no segment yet.
+func (s *Store) Empty() bool { return s.min.Load() == int64(wire.NoOffset) }
+
+// Messages returns how many messages were verified since Open.
+func (s *Store) Messages() int64 { return s.messages.Load() }
+
+// LastStored returns the store time of the last verified message; the zero
+// time where there is none.
+func (s *Store) LastStored() time.Time {
+	if ms := s.lastStored.Load(); ms > 0 {
+		return time.UnixMilli(ms)
+	}
+	return time.Time{}
+}
+
+// SegmentSize returns the size of every segment.
+func (s *Store) SegmentSize() wire.ByteSize { return s.opt.SegmentSize }
+
+// Dir returns the store root.
+func (s *Store) Dir() string { return s.opt.Dir }
+
+// CommitLogDir returns where the segments are.
+func (s *Store) CommitLogDir() string { return s.logDir }
+
+// State returns what state.json says.
+func (s *Store) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+func (s *Store) setEnds(o wire.PhyOffset) {
+	for _, p := range []*atomic.Int64{&s.min, &s.written, &s.verified, &s.flushed} {
+		p.Store(int64(o))
+	}
+}
+
+// segmentAt returns the open segment that holds o, or nil.
+func (s *Store) segmentAt(o wire.PhyOffset) *segment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, seg := range s.open {
+		if seg.base <= o && o < seg.end {
+			return seg
+		}
+	}
+	return nil
+}
+
+// attach takes a segment file into the set of open ones.
+func (s *Store) attach(base wire.PhyOffset, file segmentFile) (*segment, error) {
+	seg := &segment{base: base, end: base.Add(s.opt.SegmentSize), path: filepath.Join(s.logDir, commitlog.Name(base)), file: file}
+	view, err := commitlog.OpenView(seg.path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("map segment: %w", err), file.Close())
+	}
+	seg.view = view
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = append(s.open, seg)
+	if !slices.Contains(s.bases, base) {
+		s.bases = append(s.bases, base)
+		s.newDir = true
+	}
+	return seg, nil
+}
+
+// Close stops using the store: what was received and verified is synced, what
+// lies behind it is erased, and the lock is released. A broker can boot on the
+// directory afterwards.
+func (s *Store) Close() error {
+	err := s.settle()
+	return errors.Join(err, s.closeSegments(), s.lock.Release())
+}
+
+// Abandon closes the files and keeps the lock, for opening the store again
+// after an error. Nothing more is written.
+func (s *Store) Abandon() error { return s.closeSegments() }
+
+// settle erases the incomplete message at the end and syncs everything.
+func (s *Store) settle() error {
+	if s.Empty() {
+		return nil
+	}
+	if err := s.eraseTail(); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+func (s *Store) closeSegments() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, seg := range s.open {
+		errs = append(errs, seg.close())
+	}
+	s.open = nil
+	return errors.Join(errs...)
+}
