@@ -49,8 +49,8 @@ type Command struct {
 	Flag int
 	// Remark is a text for people, mostly what went wrong.
 	Remark string
-	// ExtFields are the request's arguments or the answer's results; nil if
-	// there are none.
+	// ExtFields are the request's arguments or the answer's results; nil or
+	// empty if there are none, which JSON tells apart.
 	ExtFields map[string]string
 	// Body is what follows the header; nil if there is nothing.
 	Body []byte

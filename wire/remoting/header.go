@@ -13,10 +13,10 @@ import (
 )
 
 // jsonHeader is the JSON form of a header. Brokers leave out members that are
-// null, and other clients some more.
+// null, but not an empty extFields; other clients leave out some more.
 type jsonHeader struct {
 	Code      int             `json:"code"`
-	ExtFields map[string]text `json:"extFields,omitempty"`
+	ExtFields map[string]text `json:"extFields,omitzero"`
 	Flag      int             `json:"flag"`
 	Language  text            `json:"language"`
 	Opaque    int32           `json:"opaque"`
@@ -60,7 +60,7 @@ func decodeJSON(b []byte) (Command, error) {
 		Code: h.Code, Language: string(h.Language), Version: h.Version,
 		Opaque: h.Opaque, Flag: h.Flag, Remark: string(h.Remark),
 	}
-	if len(h.ExtFields) > 0 {
+	if h.ExtFields != nil {
 		c.ExtFields = make(map[string]string, len(h.ExtFields))
 		for k, v := range h.ExtFields {
 			c.ExtFields[k] = string(v)
@@ -77,7 +77,7 @@ func encodeJSON(c Command) ([]byte, error) {
 		Code: c.Code, Flag: c.Flag, Language: text(c.Language), Opaque: c.Opaque,
 		Remark: text(c.Remark), Type: JSON.String(), Version: c.Version,
 	}
-	if len(c.ExtFields) > 0 {
+	if c.ExtFields != nil {
 		h.ExtFields = make(map[string]text, len(c.ExtFields))
 		for k, v := range c.ExtFields {
 			h.ExtFields[k] = text(v)
