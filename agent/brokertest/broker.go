@@ -37,8 +37,9 @@ type BrokerOptions struct {
 	ID int
 	// Name and Cluster are the broker group; broker-a and DefaultCluster where empty.
 	Name, Cluster string
-	// MasterHA is the host:port of the master's HA port, for a slave of 4.x. A
-	// slave of 5.x ignores it and learns its master from the name server.
+	// MasterHA is the host:port of the master's HA port. It is for a slave of 4.x
+	// and ignored on 5.x, where a slave that is given one never connects at all:
+	// it learns its master from the name server instead.
 	MasterHA string
 	// SegmentSize is the commit log's segment size; 1 MiB where zero.
 	SegmentSize wire.ByteSize
@@ -192,7 +193,10 @@ func (b *Broker) properties() string {
 	if o.SegmentSize >= bigSegment {
 		p["maxMessageSize"] = strconv.FormatInt(int64(8*wire.MiB), 10)
 	}
-	if o.MasterHA != "" {
+	if o.Role == "SLAVE" {
+		p["slaveReadEnable"] = "true" // 5.x slaves refuse all reads without it
+	}
+	if o.MasterHA != "" && o.Version.Major() == 4 {
 		p["haMasterAddress"] = o.MasterHA
 	}
 	maps.Copy(p, o.Properties)

@@ -7,10 +7,11 @@ import (
 )
 
 // Diff compares what was sent with what was read, and says in one line each what
-// is wrong; nil is what every test wants. Messages are paired by MsgID.
+// is wrong; nil is what every test wants. Messages are paired by their keys, which
+// no two sends share.
 //
 //   - A message that the broker said it has must be there once, with its body,
-//     key, tags and properties; and, where the sender was told its final place
+//     tags and properties; and, where the sender was told its final place
 //     (Sent.Placed), in that queue and at those offsets.
 //   - A rolled back message must not be there.
 //   - A message whose send failed may be there, but not twice.
@@ -18,16 +19,16 @@ import (
 //   - The queue offsets of what was read have no gap.
 func Diff(want []Sent, got []Message) []string {
 	var wrong []string
-	byID := make(map[string][]Message, len(got))
+	byKey := make(map[string][]Message, len(got))
 	for _, m := range got {
-		byID[m.MsgID] = append(byID[m.MsgID], m)
+		byKey[m.Keys] = append(byKey[m.Keys], m)
 	}
 	for _, s := range want {
-		found := byID[s.MsgID]
-		delete(byID, s.MsgID)
+		found := byKey[s.Key]
+		delete(byKey, s.Key)
 		wrong = append(wrong, diffOne(s, found)...)
 	}
-	for _, found := range byID {
+	for _, found := range byKey {
 		for _, m := range found {
 			wrong = append(wrong, fmt.Sprintf("%s: read at %d/%d, but nobody sent it", m.name(), m.QueueID, m.QueueOffset))
 		}
@@ -97,7 +98,6 @@ func diffOne(s Sent, found []Message) []string {
 	check("topic", s.Topic, m.Topic)
 	check("body size", s.BodySize, m.BodySize)
 	check("body", s.BodySHA256, m.BodySHA256)
-	check("keys", s.Key, m.Keys)
 	check("tags", s.Tags, m.Tags)
 	for name, value := range s.Props {
 		check("property "+name, value, m.Props[name])

@@ -89,8 +89,8 @@ type SendSpec struct {
 	// Tags and Props go into every message.
 	Tags  string            `json:"tags"`
 	Props map[string]string `json:"props"`
-	// KeyPrefix starts the key of every message; "k-" where empty. A run number
-	// and the number of the message follow.
+	// KeyPrefix starts the key of every message; "k-" where empty. What follows
+	// makes the key unique.
 	KeyPrefix string `json:"keyPrefix"`
 }
 
@@ -142,7 +142,8 @@ type Sent struct {
 	QueueID     int            `json:"queueId"`
 	QueueOffset int64          `json:"queueOffset"`
 	PhyOffset   wire.PhyOffset `json:"phyOffset"`
-	// MsgID is the client's id of the message, which stays with it for ever.
+	// MsgID is the client's id of the message, which stays with it for ever; but
+	// 5.x gives all messages of a batch the id of the batch.
 	MsgID string `json:"msgId"`
 	// OffsetMsgID is the broker's id, made of store host and PhyOffset.
 	OffsetMsgID   string            `json:"offsetMsgId"`
@@ -186,7 +187,7 @@ type Message struct {
 	QueueOffset int64          `json:"queueOffset"` // in messages
 	PhyOffset   wire.PhyOffset `json:"phyOffset"`
 	StoreSize   wire.ByteSize  `json:"storeSize"` // of the whole record in the log
-	SysFlag     int            `json:"sysFlag"`
+	SysFlag     int            `json:"sysFlag"`   // as stored; of Consume as the client leaves it
 	// MsgID is the client's id, as Sent.MsgID.
 	MsgID string            `json:"msgId"`
 	Keys  string            `json:"keys"`

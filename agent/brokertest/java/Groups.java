@@ -6,12 +6,16 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /** Consumer groups and their committed positions. */
@@ -77,6 +81,7 @@ final class Groups {
             create(addr, group);
         }
         List<Map<String, Object>> got = new ArrayList<>();
+        Map<MessageQueue, Long> want = new ConcurrentHashMap<>();
         CountDownLatch left = new CountDownLatch(count);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameServer);
@@ -92,17 +97,35 @@ final class Groups {
                 }
                 messages.forEach(m -> got.add(Puller.describe(m)));
             }
+            MessageQueue queue = context.getMessageQueue();
+            messages.forEach(m -> want.merge(queue, m.getQueueOffset() + 1, Math::max));
             left.countDown();
             return ConsumeOrderlyStatus.SUCCESS;
         });
         consumer.start();
         boolean whole = left.await(waitMs, TimeUnit.MILLISECONDS);
+        if (whole) {
+            awaitOwnPositions(consumer, want, deadline);
+        }
         consumer.shutdown();
         if (!whole) {
             throw new IllegalStateException(group + " consumed " + got.size() + " of " + count + " messages of " + topic);
         }
         awaitPositions(group, topic, got, deadline);
         return got;
+    }
+
+    /** The consumer moves its own position only after the listener has returned; what it has not moved it does not commit. */
+    private static void awaitOwnPositions(DefaultMQPushConsumer consumer, Map<MessageQueue, Long> want, long deadline) throws Exception {
+        OffsetStore own = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
+        for (Map.Entry<MessageQueue, Long> e : want.entrySet()) {
+            while (own.readOffset(e.getKey(), ReadOffsetType.READ_FROM_MEMORY) < e.getValue()) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("the consumer does not reach " + e);
+                }
+                Thread.sleep(5);
+            }
+        }
     }
 
     private void awaitPositions(String group, String topic, List<Map<String, Object>> got, long deadline) throws Exception {

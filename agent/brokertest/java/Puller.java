@@ -14,6 +14,8 @@ final class Puller {
     private static final int PULL_RETRY_IMMEDIATELY = 20;
     private static final int PULL_OFFSET_MOVED = 21;
 
+    private static final int SYSFLAG_POSITION = 36;
+
     private final Requests requests;
 
     Puller(Requests requests) {
@@ -84,8 +86,13 @@ final class Puller {
                 Requests.must("pull " + topic + "/" + queue + " at " + next + " from " + addr, r);
             }
             if (code == Requests.SUCCESS) {
-                for (MessageExt m : MessageDecoder.decodes(ByteBuffer.wrap(r.getBody()))) {
-                    found.add(describe(m));
+                ByteBuffer records = ByteBuffer.wrap(r.getBody());
+                for (MessageExt m : MessageDecoder.decodes(records.duplicate())) {
+                    Map<String, Object> message = describe(m);
+                    // Clients of 5.x clear flags while they decode: take them as they were stored.
+                    message.put("sysFlag", records.getInt(records.position() + SYSFLAG_POSITION));
+                    records.position(records.position() + records.getInt(records.position()));
+                    found.add(message);
                 }
             }
             long follows = Long.parseLong(r.getExtFields().get("nextBeginOffset"));

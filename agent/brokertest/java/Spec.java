@@ -4,11 +4,15 @@ import java.security.MessageDigest;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.ThreadLocalRandom;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 
-/** What to send, and the messages made from it. The body follows from run and number alone. */
+/** What to send, and the messages made from it. The body follows from run and number alone, and keys are unique. */
 final class Spec {
+    /** Keeps the keys of one driver apart from those of every other. */
+    private static final String DRIVER = Long.toString(ThreadLocalRandom.current().nextLong(Long.MAX_VALUE), 36);
+
     final String topic;
     final String kind;
     final String via;
@@ -49,7 +53,7 @@ final class Spec {
     }
 
     Message message(int run, long i) {
-        String key = keyPrefix + run + "-" + i;
+        String key = keyPrefix + DRIVER + "-" + run + "-" + i;
         Message m = new Message(topic, body(run, i));
         m.setKeys(key);
         if (tags != null && !tags.isEmpty()) {
