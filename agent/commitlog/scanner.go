@@ -124,12 +124,18 @@ func (s *Scanner) step() (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { asFault(recover(), &err) }()
 	window := s.view.Bytes()[s.at.Sub(s.base):]
-	err = Parse(window, s.at, s.base.Add(s.size), &s.rec)
-	var damage *CorruptError
-	if err != nil && errors.As(err, &damage) {
-		damage.File = s.view.Path()
+	if err = Parse(window, s.at, s.base.Add(s.size), &s.rec); err != nil {
+		nameFile(err, s.view.Path())
 	}
 	return err
+}
+
+// nameFile puts the path of the segment into a CorruptError of Parse.
+func nameFile(err error, path string) {
+	var damage *CorruptError
+	if errors.As(err, &damage) {
+		damage.File = path
+	}
 }
 
 // open maps the segment that holds s.at. It is found by its name, never by its

@@ -112,6 +112,9 @@ func (w *Writer) Min() wire.PhyOffset { return wire.PhyOffset(w.min.Load()) }
 // it needs a new segment.
 func (w *Writer) End() wire.PhyOffset { return wire.PhyOffset(w.end.Load()) }
 
+// CommitLogDir returns the directory that holds the segments.
+func (w *Writer) CommitLogDir() string { return w.opts.CommitLogDir }
+
 // Append stores m and returns the offset behind it. Where m does not fit, the
 // segment ends and the next one begins.
 func (w *Writer) Append(m Message) (wire.PhyOffset, error) {
