@@ -1,0 +1,86 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// ErrNoAgent says that nobody answers there.
+var ErrNoAgent = errors.New("no agent answers")
+
+// maxAnswer bounds what a client reads.
+const maxAnswer = 16 << 20
+
+// Client asks an agent. It is made by Dial or DialSocket.
+type Client struct {
+	http *http.Client
+	base string
+	name string // of the agent, for errors
+}
+
+// Dial returns a client of the agent whose --http is addr.
+func Dial(addr string) *Client {
+	return &Client{http: &http.Client{Timeout: 10 * time.Second}, base: "http://" + addr, name: addr}
+}
+
+// DialSocket returns a client of the agent that holds the store whose
+// DIR/.haagent is agentDir.
+func DialSocket(agentDir string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dir, err := os.Open(agentDir)
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socketAddr(dir))
+	}
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
+	return &Client{http: &http.Client{Transport: transport, Timeout: time.Minute}, base: "http://agent", name: agentDir}
+}
+
+// Status asks for the status. The error matches ErrNoAgent where nobody answers.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.do(ctx, http.MethodGet, "/v1/status", &s)
+}
+
+// Promote asks the agent to hand its replica over and to end.
+func (c *Client) Promote(ctx context.Context) (Promotion, error) {
+	var p Promotion
+	return p, c.do(ctx, http.MethodPost, "/v1/promote", &p)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, out any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask agent at %s: %w", c.name, err)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w at %s: %w", ErrNoAgent, c.name, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read answer of agent at %s: %w", c.name, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		var f Failure
+		if json.Unmarshal(body, &f) != nil || f.Error == "" {
+			f.Error = res.Status
+		}
+		return fmt.Errorf("agent at %s: %s", c.name, f.Error)
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("agent at %s does not answer as haagent: %w", c.name, err)
+	}
+	return nil
+}

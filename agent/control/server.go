@@ -1,0 +1,143 @@
+// Package control is how an agent is asked: HTTP for reading (status, health),
+// and a socket that only the owner of the store may open for what changes
+// state.
+//
+//	GET  /v1/status   Status as JSON                 --http and socket
+//	GET  /healthz     200 while the process works    --http and socket
+//	GET  /readyz      200 in streaming and serving   --http and socket
+//	POST /v1/promote  Promotion as JSON              socket only
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/haagent/haagent/agent/state"
+)
+
+// SocketName is the name of the socket below DIR/.haagent.
+const SocketName = "control.sock"
+
+// Handlers are what a server answers with.
+type Handlers struct {
+	Status  func() Status
+	Promote func(ctx context.Context) (Promotion, error) // nil where the role has nothing to promote
+}
+
+// ServeHTTP serves the read-only part on l until ctx ends.
+func (h Handlers) ServeHTTP(ctx context.Context, l net.Listener) error {
+	return serve(ctx, l, h.readMux())
+}
+
+// ServeSocket serves everything on DIR/.haagent/control.sock, which only the
+// owner may open, until ctx ends. A socket that a killed process left is
+// replaced: the caller holds the store lock, so nobody else serves there.
+func (h Handlers) ServeSocket(ctx context.Context, agentDir string) error {
+	path := filepath.Join(agentDir, SocketName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	dir, err := os.Open(agentDir)
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	defer dir.Close()
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", socketAddr(dir))
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
+	}
+	mux := h.readMux()
+	mux.HandleFunc("POST /v1/promote", h.promote)
+	return serve(ctx, l, mux)
+}
+
+// socketAddr names the socket by its directory's descriptor, because the path
+// of a Unix socket is limited to 107 bytes and that of a store is not.
+func socketAddr(dir *os.File) string {
+	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + SocketName
+}
+
+// serve answers on l until ctx ends; requests under way get a second to end.
+func serve(ctx context.Context, l net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	err := server.Shutdown(wait)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	<-ended
+	return err
+}
+
+func (h Handlers) readMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, h.Status()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		code := http.StatusServiceUnavailable
+		now := h.Status().State
+		if now.Ready() {
+			code = http.StatusOK
+		}
+		answer(w, code, now)
+	})
+	return mux
+}
+
+func (h Handlers) promote(w http.ResponseWriter, r *http.Request) {
+	if h.Promote == nil {
+		answer(w, http.StatusConflict, Failure{Error: "this agent has no replica to promote"})
+		return
+	}
+	p, err := h.Promote(r.Context())
+	if err != nil {
+		f := Failure{Error: err.Error()}
+		if problem := state.AsProblem(err); problem != nil {
+			f.Code, f.Try = problem.Code, problem.Try
+		}
+		answer(w, http.StatusConflict, f)
+		return
+	}
+	answer(w, http.StatusOK, p)
+}
+
+// Failure is the body of an answer that is not 200.
+type Failure struct {
+	Error string `json:"error"`
+	Code  string `json:"code"`
+	Try   string `json:"try"`
+}
+
+func answer(w http.ResponseWriter, code int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// A peer that has gone away is its own problem.
+	if _, err := w.Write(append(b, '\n')); err != nil {
+		return
+	}
+}
