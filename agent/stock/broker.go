@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -19,7 +20,8 @@ type BrokerOptions struct {
 	// Credentials sign every request where they are set.
 	Credentials remoting.Credentials
 	// TLS, where not nil, is spoken on the connection. Without a ServerName the
-	// host of the address is the name.
+	// host of the address is the name. A handshake has no guard against a wrong
+	// port as plain requests have, see Broker.Raw.
 	TLS *tls.Config
 	// Timeout bounds one request, dialling included; 5 s where 0. A context may
 	// end it earlier.
@@ -86,6 +88,9 @@ func (b *Broker) Close() error {
 // answer of at most 64 MiB is read. A request on a connection that turns out to
 // be dead is sent a second time on a new one, so only requests that may be
 // repeated, as all that read are, belong here.
+//
+// Brokers of 4.5 leave a request that they do not know unanswered; later ones
+// refuse it, which matches ErrNotSupported.
 //
 // An answer that is not SUCCESS is a *ResponseError, bytes that are no answer
 // match remoting.ErrFrame or remoting.ErrTooLarge; everything else is about the
@@ -230,7 +235,9 @@ func (b *Broker) exchange(ctx context.Context, conn net.Conn, frame []byte) (rem
 		if err == nil { // answered in the last moment; the connection is spoilt
 			return answer, b.drop(conn, nil)
 		}
-		err = errors.Join(context.Cause(ctx), err)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // set by us
+			err = context.Cause(ctx)
+		}
 	}
 	if err != nil {
 		return remoting.Command{}, b.drop(conn, err)
