@@ -152,7 +152,7 @@ func (b *Broker) start() error {
 		err = awaitRegistered(process, b.options.NameServer, b.registeredAddr())
 	}
 	if err != nil {
-		return fmt.Errorf("broker %s in %s: %w\n%s", b.options.Version, b.options.Dir, err, tail(b.fileLogs(), 60))
+		return fmt.Errorf("broker %s in %s: %w\n%s", b.options.Version, b.options.Dir, err, lastWords(b.fileLogs()))
 	}
 	return nil
 }

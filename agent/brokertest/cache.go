@@ -191,13 +191,7 @@ func runTool(timeout time.Duration, dir, name string, args ...string) error {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, tail(out.String(), 40))
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, lastWords(out.String()))
 	}
 	return nil
-}
-
-// tail returns the last n lines of text.
-func tail(text string, n int) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

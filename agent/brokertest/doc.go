@@ -44,7 +44,8 @@
 // brokerIP1, so it is IPv6 with Properties{"brokerIP1": "::1"}; the broker then
 // also registers as ::1, and every client that follows the route has an IPv6
 // born host as well. Via "127.0.0.1" undoes that, which makes all four pairs.
-// 4.5.2 knows no IPv6.
+// 4.5.2 knows no IPv6; the client of 5.1.4 connects to no IPv6 address, but its
+// broker takes messages from a driver of another version.
 //
 // # Waiting producers
 //

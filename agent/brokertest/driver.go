@@ -166,13 +166,13 @@ func (d *Driver) await(waiter chan answer, timeout time.Duration) (json.RawMessa
 		case !ok:
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			return nil, fmt.Errorf("%w, last words:\n%s", d.ended, tail(d.process.output(), 40))
+			return nil, fmt.Errorf("%w, last words:\n%s", d.ended, lastWords(d.process.output()))
 		case a.Error != "":
 			return nil, errors.New(a.Error)
 		}
 		return a.Result, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("no answer after %v, last words:\n%s", timeout, tail(d.process.output(), 40))
+		return nil, fmt.Errorf("no answer after %v, last words:\n%s", timeout, lastWords(d.process.output()))
 	}
 }
 
@@ -318,9 +318,10 @@ func (d *Driver) GroupOffsetsFrom(t testing.TB, addr, group, topic string) map[i
 	return offsets
 }
 
-// Consume consumes exactly n messages with the stock push consumer, in queue
-// order, from the group's committed positions (a new group starts at the first
-// message), and waits until the broker holds the new positions.
+// Consume consumes exactly n messages with a stock consumer, queue after queue,
+// from the group's committed positions (a new group starts at the first message),
+// and commits the new ones. It waits up to a minute for messages that have still
+// to come.
 func (d *Driver) Consume(t testing.TB, group, topic string, n int) []Message {
 	t.Helper()
 	var got []Message

@@ -43,9 +43,9 @@ func awaitServing(p *jvm, addr string, code int, word string) error {
 	for {
 		select {
 		case <-p.done:
-			return fmt.Errorf("ended while starting (%v), last words:\n%s", p.err, tail(p.output(), 60))
+			return fmt.Errorf("ended while starting (%v), last words:\n%s", p.err, lastWords(p.output()))
 		case <-ctx.Done():
-			return fmt.Errorf("does not serve on %s after %v (%w), last words:\n%s", addr, startTimeout, last, tail(p.output(), 60))
+			return fmt.Errorf("does not serve on %s after %v (%w), last words:\n%s", addr, startTimeout, last, lastWords(p.output()))
 		case <-tick.C:
 		}
 		if !strings.Contains(p.output(), word) {
@@ -83,7 +83,7 @@ func awaitRegistered(p *jvm, nameServer, addr string) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("ended after its start (%v), last words:\n%s", p.err, tail(p.output(), 60))
+			return fmt.Errorf("ended after its start (%v), last words:\n%s", p.err, lastWords(p.output()))
 		case <-ctx.Done():
 			return fmt.Errorf("not registered at %s after %v: %w", nameServer, registerTimeout, errors.Join(err, nudged, ctx.Err()))
 		case <-tick.C:
@@ -127,4 +127,20 @@ func request(ctx context.Context, addr string, code int, body []byte) (answer []
 	answer = make([]byte, length)
 	_, err = io.ReadFull(conn, answer)
 	return answer, err
+}
+
+// lastWords returns what a reader of a log wants to see of a failure: the first
+// complaints, since a process that ends talks long about its shutdown, and the
+// last lines.
+func lastWords(text string) string {
+	const complaints, last = 10, 40
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	cut := max(0, len(lines)-last)
+	var first []string
+	for _, line := range lines[:cut] {
+		if len(first) < complaints && (strings.Contains(line, "Exception") || strings.Contains(line, "ERROR")) {
+			first = append(first, line)
+		}
+	}
+	return strings.Join(append(first, lines[cut:]...), "\n")
 }

@@ -31,7 +31,7 @@ public final class BrokerDriver {
         this.requests = new Requests(nameServer);
         this.senders = new Senders(nameServer, requests);
         this.puller = new Puller(requests);
-        this.groups = new Groups(nameServer, requests, puller);
+        this.groups = new Groups(nameServer, requests);
     }
 
     public static void main(String[] args) throws Exception {

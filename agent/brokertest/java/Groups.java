@@ -6,15 +6,10 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
-import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
-import org.apache.rocketmq.client.consumer.store.OffsetStore;
-import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import java.util.TreeSet;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
@@ -24,12 +19,10 @@ final class Groups {
 
     private final String nameServer;
     private final Requests requests;
-    private final Puller puller;
 
-    Groups(String nameServer, Requests requests, Puller puller) {
+    Groups(String nameServer, Requests requests) {
         this.nameServer = nameServer;
         this.requests = requests;
-        this.puller = puller;
     }
 
     /** 5.x keeps no position of a group that it does not know, so groups are made before they are used. */
@@ -74,74 +67,53 @@ final class Groups {
         return found;
     }
 
-    /** Consumes exactly so many messages with the stock push consumer, and waits until the broker holds the new positions. */
+    /**
+     * Consumes so many messages with the stock pull consumer, queue after queue from the committed positions, and commits. A group
+     * of push consumers would take its time over who gets which queue, and could not stop after exactly so many.
+     */
     List<Map<String, Object>> consume(String group, String topic, int count, long waitMs) throws Exception {
         long deadline = System.nanoTime() + waitMs * 1_000_000;
         for (String addr : requests.brokersOf(topic)) {
             create(addr, group);
         }
-        List<Map<String, Object>> got = new ArrayList<>();
-        Map<MessageQueue, Long> want = new ConcurrentHashMap<>();
-        CountDownLatch left = new CountDownLatch(count);
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
         consumer.setNamesrvAddr(nameServer);
         consumer.setInstanceName("consume-" + group + "-" + System.nanoTime());
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setConsumeMessageBatchMaxSize(1);
-        consumer.subscribe(topic, "*");
-        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-            synchronized (got) {
-                if (got.size() >= count) {
-                    context.setSuspendCurrentQueueTimeMillis(30_000);
-                    return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
-                }
-                messages.forEach(m -> got.add(Puller.describe(m)));
-            }
-            MessageQueue queue = context.getMessageQueue();
-            messages.forEach(m -> want.merge(queue, m.getQueueOffset() + 1, Math::max));
-            left.countDown();
-            return ConsumeOrderlyStatus.SUCCESS;
-        });
         consumer.start();
-        boolean whole = left.await(waitMs, TimeUnit.MILLISECONDS);
-        if (whole) {
-            awaitOwnPositions(consumer, want, deadline);
-        }
-        consumer.shutdown();
-        if (!whole) {
-            throw new IllegalStateException(group + " consumed " + got.size() + " of " + count + " messages of " + topic);
-        }
-        awaitPositions(group, topic, got, deadline);
-        return got;
-    }
-
-    /** The consumer moves its own position only after the listener has returned; what it has not moved it does not commit. */
-    private static void awaitOwnPositions(DefaultMQPushConsumer consumer, Map<MessageQueue, Long> want, long deadline) throws Exception {
-        OffsetStore own = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
-        for (Map.Entry<MessageQueue, Long> e : want.entrySet()) {
-            while (own.readOffset(e.getKey(), ReadOffsetType.READ_FROM_MEMORY) < e.getValue()) {
-                if (System.nanoTime() > deadline) {
-                    throw new IllegalStateException("the consumer does not reach " + e);
+        try {
+            List<Map<String, Object>> got = new ArrayList<>();
+            while (true) {
+                for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic))) {
+                    consumeQueue(consumer, queue, count, got);
                 }
-                Thread.sleep(5);
+                if (got.size() == count) {
+                    return got;
+                }
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException(group + " consumed " + got.size() + " of " + count + " messages of " + topic);
+                }
+                Thread.sleep(50);
             }
+        } finally {
+            consumer.shutdown();
         }
     }
 
-    private void awaitPositions(String group, String topic, List<Map<String, Object>> got, long deadline) throws Exception {
-        Map<String, Long> want = new HashMap<>();
-        for (Map<String, Object> m : got) {
-            want.merge(String.valueOf(m.get("queueId")), (Long) m.get("queueOffset") + 1, Math::max);
+    /** Consumes what the queue holds beyond the committed position, until there are count messages in all. */
+    private static void consumeQueue(DefaultMQPullConsumer consumer, MessageQueue queue, int count, List<Map<String, Object>> got)
+        throws Exception {
+        long committed = consumer.fetchConsumeOffset(queue, true);
+        long next = Math.max(committed, consumer.minOffset(queue));
+        long end = consumer.maxOffset(queue);
+        while (next < end && got.size() < count) {
+            PullResult r = consumer.pull(queue, "*", next, Math.min(32, count - got.size()));
+            if (r.getPullStatus() == PullStatus.FOUND) {
+                r.getMsgFoundList().forEach(m -> got.add(Puller.describe(m)));
+            }
+            next = r.getNextBeginOffset();
         }
-        while (true) {
-            Map<String, Long> have = offsets(null, group, topic);
-            if (want.entrySet().stream().allMatch(e -> have.getOrDefault(e.getKey(), -1L) >= e.getValue())) {
-                return;
-            }
-            if (System.nanoTime() > deadline) {
-                throw new IllegalStateException(group + " is at " + have + ", wanted " + want);
-            }
-            Thread.sleep(20);
+        if (next > committed) {
+            consumer.getDefaultMQPullConsumerImpl().getOffsetStore().updateConsumeOffsetToBroker(queue, next, false);
         }
     }
 }
