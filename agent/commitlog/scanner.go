@@ -15,6 +15,10 @@ import (
 // Next may be called again, and goes on with what was written meanwhile.
 //
 // The directory may be in use: segments may appear and old ones may be deleted.
+// While a broker writes, the last record before an ErrNotYet may have been
+// returned before all of it was there: brokers store topic and properties last,
+// and no check covers them. It is whole when another record follows it.
+//
 // A Scanner belongs to one goroutine.
 type Scanner struct {
 	dir  string
