@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/wire"
+)
+
+// Agent is one haagent. Make it with New, use it once.
+type Agent struct {
+	cfg  Config
+	log  *slog.Logger
+	cond *condition
+
+	promotions chan promotion
+	socket     sync.Once // the control socket is served from the first opened store on
+}
+
+// promotion is a request to hand the replica over, and where its answer goes.
+type promotion struct {
+	answer chan promoted
+}
+
+type promoted struct {
+	control.Promotion
+	err error
+}
+
+// New checks the config and returns an agent that does nothing before Run. The
+// error is a *ConfigError.
+func New(cfg Config, log *slog.Logger) (*Agent, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, log: log, promotions: make(chan promotion)}
+	empty := replica.Ends{Min: wire.NoOffset, Written: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset, Acked: wire.NoOffset}
+	a.cond = &condition{log: log, now: time.Now, ends: empty, cluster: cfg.Cluster, brokerName: cfg.BrokerName, segmentSize: cfg.SegmentSize}
+	return a, nil
+}
+
+// Status says how the agent is. It may be called at any time.
+func (a *Agent) Status() control.Status { return a.cond.status(a.cfg) }
+
+// errDone ends the whole agent without an error: the replica was promoted.
+var errDone = errors.New("done")
+
+// Run works until ctx ends or the replica is promoted, and then leaves a
+// directory on which a broker boots. It returns early for what a restart cannot
+// change: a port in use, a locked or unwritable store.
+func (a *Agent) Run(ctx context.Context) error {
+	a.cond.set(state.Starting, nil)
+	group, ctx := errgroup.WithContext(ctx)
+	handlers := control.Handlers{Status: a.Status, Promote: a.promote}
+	if a.cfg.HTTP != "" {
+		l, err := listen(ctx, a.cfg.HTTP)
+		if err != nil {
+			return err
+		}
+		a.log.Info("status page", "http", "http://"+l.Addr().String()+"/v1/status")
+		group.Go(func() error { return handlers.ServeHTTP(ctx, l) })
+	}
+	serveSocket := func() {
+		a.socket.Do(func() {
+			group.Go(func() error { return handlers.ServeSocket(ctx, replica.AgentDir(a.cfg.Dir)) })
+		})
+	}
+	group.Go(func() error {
+		if err := a.slave(ctx, serveSocket); err != nil {
+			return err
+		}
+		return errDone // also ends the servers
+	})
+	err := group.Wait()
+	if errors.Is(err, errDone) {
+		return nil
+	}
+	return err
+}
+
+// DefaultHTTP is where the status is served unless told otherwise. Where
+// another agent of the host has it already, a free port is taken.
+const DefaultHTTP = "127.0.0.1:10916"
+
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) && addr == DefaultHTTP {
+		l, err = lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, &ConfigError{"http", addr, fmt.Sprintf("cannot listen there: %v", err), "give another --http HOST:PORT"}
+	}
+	return l, nil
+}
+
+// promote is called by the control socket; the role loop does the work.
+func (a *Agent) promote(ctx context.Context) (control.Promotion, error) {
+	p := promotion{answer: make(chan promoted, 1)}
+	select {
+	case a.promotions <- p:
+	case <-ctx.Done():
+		return control.Promotion{}, fmt.Errorf("the agent has no open replica: %w", ctx.Err())
+	case <-time.After(5 * time.Second):
+		return control.Promotion{}, fmt.Errorf("the agent has no open replica: it is in state %s", a.Status().State)
+	}
+	r := <-p.answer
+	return r.Promotion, r.err
+}

@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"errors"
+
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/agent/stock"
+)
+
+// PromoteDir promotes a replica that no agent works on.
+func PromoteDir(dir string) (control.Promotion, error) {
+	st, err := replica.ReadState(dir)
+	if errors.Is(err, replica.ErrNoState) {
+		return control.Promotion{}, &state.Problem{State: state.Incompatible, Code: "no_replica", Reason: dir + " is no replica of haagent",
+			Try: "give the --dir that haagent --role slave works on", Err: err}
+	}
+	if err != nil {
+		return control.Promotion{}, stock.StoreProblem(dir, err)
+	}
+	lock, err := replica.AcquireLock(dir)
+	if err != nil {
+		return control.Promotion{}, stock.StoreProblem(dir, err)
+	}
+	store, err := replica.Open(replica.Options{Dir: dir, SegmentSize: st.SegmentSize, Cluster: st.Cluster, BrokerName: st.BrokerName}, lock)
+	if err != nil {
+		return control.Promotion{}, errors.Join(stock.StoreProblem(dir, err), lock.Release())
+	}
+	ends := store.Ends()
+	if st, err = store.Promote(); err != nil {
+		return control.Promotion{}, errors.Join(stock.StoreProblem(dir, err), store.Abandon(), lock.Release())
+	}
+	return promotionOf(dir, st, ends), nil
+}
+
+func promotionOf(dir string, st replica.State, ends replica.Ends) control.Promotion {
+	return control.Promotion{Dir: dir, Cluster: st.Cluster, BrokerName: st.BrokerName, SegmentSize: st.SegmentSize,
+		Min: ends.Min, End: ends.Verified, Epoch: st.Epoch}
+}

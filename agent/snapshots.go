@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/agent/stock"
+)
+
+// metadataLoop keeps the broker's config files on the replica: a snapshot every
+// interval, installed as far as the verified log covers it.
+type metadataLoop struct {
+	a         *Agent
+	broker    *stock.Broker // nil where only the HA port is known
+	store     *replica.Store
+	installer *metadata.Installer
+
+	mu     sync.Mutex
+	taken  time.Time // of the last snapshot that was had
+	err    error     // of the last attempt
+	missed bool      // what cannot be had has been logged
+}
+
+// newMetadataLoop opens the installer of a store; files that an earlier session
+// found changed by somebody else are put back.
+func newMetadataLoop(a *Agent, b *stock.Broker, store *replica.Store) (*metadataLoop, error) {
+	installer, err := metadata.NewInstaller(store.Dir(), metadata.Options{Log: a.log})
+	if err != nil {
+		return nil, fmt.Errorf("open config files: %w", err)
+	}
+	m := &metadataLoop{a: a, store: store, installer: installer}
+	if b != nil {
+		// A connection of its own: a large table must not delay the log.
+		m.broker = stock.NewBroker(b.Addr(), stock.BrokerOptions{Credentials: a.cfg.Credentials, Timeout: 30 * time.Second})
+	}
+	return m, nil
+}
+
+// Run takes snapshots until ctx ends. Trouble with them is in the status and in
+// the log, and never stops the log itself.
+func (m *metadataLoop) Run(ctx context.Context) error {
+	if m.broker == nil {
+		m.a.log.Warn("no config files: only the HA port of the source is known", "try", "give --master HOST:PORT too")
+		<-ctx.Done()
+		return nil
+	}
+	defer m.broker.Close()
+	tick := time.NewTicker(m.a.cfg.MetadataInterval)
+	defer tick.Stop()
+	m.snapshot(ctx)
+	retry := time.NewTicker(2 * time.Second) // a source that has just booted is asked again soon
+	defer retry.Stop()
+	settle := time.NewTicker(installInterval)
+	defer settle.Stop()
+	for {
+		m.install()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-retry.C:
+			if m.lastError() != nil {
+				m.snapshot(ctx)
+			}
+		case <-tick.C:
+			m.snapshot(ctx)
+		case <-settle.C: // what waits for the log may be covered now
+		}
+	}
+}
+
+// installInterval bounds how long positions wait when the log has caught up
+// with them.
+const installInterval = 500 * time.Millisecond
+
+func (m *metadataLoop) lastError() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+// snapshot asks the source for everything once.
+func (m *metadataLoop) snapshot(ctx context.Context) {
+	s, missing, err := stock.CollectMetadata(ctx, m.broker)
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		err = m.installer.Offer(s)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		if m.err == nil {
+			m.a.log.Warn("no snapshot of the config files; the ones in place stay", "cause", err)
+		}
+		m.err = err
+		return
+	}
+	if m.err != nil {
+		m.a.log.Info("snapshots of the config files are taken again")
+	}
+	m.taken, m.err = time.Now(), nil
+	if !m.missed {
+		m.missed = true
+		for _, k := range metadata.NotOverStock() {
+			m.a.log.Info("not replicated from a broker without agent", "file", k.Name, "why", k.Why)
+		}
+		for _, r := range missing {
+			m.a.log.Info("the source does not answer a metadata request", "request", r.Request.String(), "cause", r.Err)
+		}
+	}
+}
+
+// install puts in place what the verified log covers.
+func (m *metadataLoop) install() {
+	verified := max(m.store.Ends().Verified, 0)
+	names, err := m.installer.Install(verified)
+	if err != nil {
+		m.a.log.Error("config files cannot be installed", "cause", stock.StoreProblem(m.store.Dir(), err))
+	}
+	if len(names) > 0 {
+		m.a.log.Info("installed config files", "files", names)
+	}
+}
+
+// intact puts back what somebody else changed among the installed files, and
+// says so with an error matching replica.ErrDisturbed.
+func (m *metadataLoop) intact() error {
+	changed, err := m.installer.Check()
+	if err != nil || len(changed) == 0 {
+		return err
+	}
+	if _, err := m.installer.Repair(); err != nil {
+		return fmt.Errorf("restore config files %v: %w", changed, err)
+	}
+	return &state.Problem{State: state.Disturbed, Code: "config_changed", Err: replica.ErrDisturbed,
+		Reason: fmt.Sprintf("somebody else changed %v; restored", changed), Try: "stop whatever else works on " + m.store.Dir()}
+}
+
+// status is the metadata part of the status.
+func (m *metadataLoop) status(now time.Time) control.Metadata {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := control.Metadata{AgeSeconds: -1, Generation: m.installer.Generation(), Files: metadataFiles(m.installer.Status(max(m.store.Ends().Verified, 0)))}
+	if !m.taken.IsZero() {
+		out.AgeSeconds = now.Sub(m.taken).Seconds()
+	}
+	if m.err != nil {
+		out.Error = m.err.Error()
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/agent/stock"
+	"github.com/haagent/haagent/wire"
+)
+
+// condition is what an agent knows about itself. It belongs to no goroutine:
+// whoever learns something tells it, whoever asks gets a copy.
+type condition struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu       sync.Mutex
+	state    state.State
+	problem  state.Problem // zero unless stuck
+	reason   string        // what is waited for, where nothing is stuck
+	since    time.Time
+	repeated int       // reports of the same trouble that were not logged
+	logged   time.Time // when the present trouble was last logged
+
+	cluster, brokerName string
+	segmentSize         wire.ByteSize
+	source              control.Source
+	store               *replica.Store  // nil between sessions
+	ends                replica.Ends    // of the last session, while there is none
+	follower            *stock.Follower // nil between sessions
+	config              *metadataLoop   // nil before the first session
+	rate                rate
+}
+
+// repeatAfter is how often trouble that lasts is logged again.
+const repeatAfter = 30 * time.Second
+
+// set changes the state and logs the change, once: a trouble that repeats is
+// counted and logged again every repeatAfter.
+func (c *condition) set(s state.State, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var problem state.Problem
+	reason := ""
+	if p := state.AsProblem(err); p != nil {
+		problem = *p
+		reason = p.Error()
+	} else if err != nil {
+		reason = err.Error()
+	}
+	now := c.now()
+	same := s == c.state && problem.Code == c.problem.Code
+	if !same {
+		c.since, c.repeated = now, 0
+	} else if reason != "" && now.Sub(c.logged) < repeatAfter {
+		c.repeated++
+		c.problem, c.reason = problem, reason
+		return
+	}
+	changed := !same || reason != c.reason
+	c.state, c.problem, c.reason = s, problem, reason
+	if !changed && c.repeated == 0 {
+		return
+	}
+	c.logged = now
+	args := []any{"state", string(s)}
+	if c.repeated > 0 {
+		args = append(args, "repeated", c.repeated)
+		c.repeated = 0
+	}
+	switch {
+	case problem.State != "":
+		c.log.Error(problem.Reason, append(args, "code", problem.Code, "cause", problem.Err, "try", problem.Try)...)
+	case err != nil:
+		c.log.Warn(reason, args...)
+	default:
+		c.log.Info(string(s), args...)
+	}
+}
+
+// status builds the answer for whoever asks.
+func (c *condition) status(cfg Config) control.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := control.Status{
+		Version: cfg.Version, Node: cfg.Node, Role: string(cfg.Role),
+		State: c.state, Code: c.problem.Code, Reason: c.reason, Try: c.problem.Try, Since: c.since.UTC(),
+		Cluster: c.cluster, BrokerName: c.brokerName, BrokerID: cfg.BrokerID,
+		Dir: cfg.Dir, Ack: string(cfg.Ack), SegmentSize: c.segmentSize, Source: c.source,
+		Replicas: []control.Replica{}, Members: []control.Member{},
+		Metadata: control.Metadata{AgeSeconds: -1, Files: []control.MetadataFile{}},
+	}
+	if c.state == state.Searching && s.Try == "" {
+		s.Try = tryGiveMaster
+	}
+	ends, received, source := c.ends, wire.NoOffset, wire.NoOffset
+	var stored time.Time
+	if c.store != nil {
+		ends = c.store.Ends()
+		stored = c.store.LastStored()
+		s.Messages = c.store.Messages()
+		s.HistoryFrom = c.store.State().HistoryFrom
+	}
+	if c.follower != nil {
+		received, source = c.follower.Received(), c.follower.SourceEnd()
+	}
+	received = max(received, ends.Written)
+	if source != wire.NoOffset {
+		source = max(source, ends.Verified)
+		s.LagBytes = int64(source.Sub(max(ends.Verified, 0)))
+	}
+	if s.LagBytes > 0 && !stored.IsZero() {
+		s.LagSeconds = max(0, c.now().Sub(stored).Seconds())
+	}
+	s.Offsets = control.Offsets{Min: ends.Min, Received: received, Written: ends.Written, Verified: ends.Verified,
+		Flushed: ends.Flushed, Acked: ends.Acked, Source: source}
+	s.BytesPerSecond = c.rate.observe(c.now(), ends.Verified)
+	if c.config != nil {
+		s.Metadata = c.config.status(c.now())
+	}
+	return s
+}
+
+const tryGiveMaster = "give --master HOST:10911, the address of the broker to follow"
+
+// rate is a speed over the last second or more.
+type rate struct {
+	at     time.Time
+	offset wire.PhyOffset
+	speed  float64
+}
+
+func (r *rate) observe(now time.Time, offset wire.PhyOffset) float64 {
+	if r.at.IsZero() || offset < r.offset {
+		r.at, r.offset, r.speed = now, offset, 0
+		return 0
+	}
+	if span := now.Sub(r.at); span >= time.Second {
+		r.speed = float64(offset.Sub(r.offset)) / span.Seconds()
+		r.at, r.offset = now, offset
+	}
+	return r.speed
+}
+
+func metadataFiles(files []metadata.FileStatus) []control.MetadataFile {
+	out := make([]control.MetadataFile, 0, len(files))
+	for _, f := range files {
+		version := ""
+		if f.DataVersion != nil {
+			version = f.DataVersion.String()
+		}
+		out = append(out, control.MetadataFile{Name: f.Name, Size: int64(f.Size), SHA256: f.SHA256.String(),
+			DataVersion: version, AgeSeconds: f.Age.Seconds(), Stale: f.Stale})
+	}
+	return out
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/haagent/haagent/agent"
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
+)
+
+// Exit codes. Scripts compare them.
+const (
+	exitOK           = 0
+	exitRuntime      = 1
+	exitUsage        = 2
+	exitConfig       = 3
+	exitNotConnected = 4
+	exitDifferent    = 5
+	exitLag          = 6
+	exitDisk         = 7
+	exitAuth         = 8
+	exitIncompatible = 9
+	exitLocked       = 10
+)
+
+// exitError carries an exit code, and a next step for the user.
+type exitError struct {
+	code int
+	err  error
+	try  string
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError is what the command line parser found.
+type usageError struct{ error }
+
+// run is the whole program but the signals; it returns the exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	app := newApp(stdin, stdout, stderr)
+	err := app.RunContext(ctx, args)
+	if err == nil {
+		return exitOK
+	}
+	code, try := explain(err)
+	fmt.Fprintf(stderr, "haagent: %v\n", err)
+	if try != "" {
+		fmt.Fprintf(stderr, "Try: %s\n", try)
+	}
+	return code
+}
+
+// explain maps an error to its exit code and next step.
+func explain(err error) (code int, try string) {
+	var exit *exitError
+	var cfg *agent.ConfigError
+	var usage usageError
+	switch p := state.AsProblem(err); {
+	case errors.As(err, &exit):
+		return exit.code, exit.try
+	case errors.As(err, &cfg):
+		return exitConfig, cfg.Try
+	case errors.As(err, &usage):
+		return exitUsage, "haagent --help"
+	case p != nil:
+		return stateExit(p.State), p.Try
+	case errors.Is(err, replica.ErrLocked):
+		return exitLocked, ""
+	case errors.Is(err, control.ErrNoAgent):
+		return exitNotConnected, "start one with haagent --role slave --dir DIR --master HOST:10911, or name it with --http or --dir"
+	case errors.Is(err, os.ErrPermission):
+		return exitDisk, "run as a user who may write to the store"
+	}
+	return exitRuntime, ""
+}
+
+// stateExit is the exit code that belongs to a stuck state.
+func stateExit(s state.State) int {
+	switch s {
+	case state.Diverged, state.SourceReplaced, state.SplitBrain, state.Gap, state.Disturbed, state.Promoted:
+		return exitDifferent
+	case state.NoSpace, state.ReadOnly, state.IOError:
+		return exitDisk
+	case state.Unauthorized:
+		return exitAuth
+	case state.Incompatible, state.ProtocolError:
+		return exitIncompatible
+	case state.Locked:
+		return exitLocked
+	case state.Searching, state.Connecting:
+		return exitNotConnected
+	}
+	return exitRuntime
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
+	onUsage := func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+	app := &cli.App{
+		Name:                   "haagent",
+		Usage:                  "live, bootable replicas of RocketMQ broker stores",
+		UsageText:              "haagent --role slave --dir DIR --master HOST:10911   follow a broker\n   haagent COMMAND [options]",
+		Description:            description,
+		Version:                version,
+		HideVersion:            true,
+		HideHelpCommand:        true,
+		Flags:                  agentFlags(),
+		Reader:                 stdin,
+		Writer:                 stdout,
+		ErrWriter:              stderr,
+		Action:                 runAgent,
+		OnUsageError:           onUsage,
+		ExitErrHandler:         func(*cli.Context, error) {}, // the exit code is decided in run alone
+		UseShortOptionHandling: false,
+		CustomAppHelpTemplate:  helpTemplate,
+		Commands: []*cli.Command{
+			demoCommand(), statusCommand(), verifyCommand(), promoteCommand(), resyncCommand(), versionCommand(),
+		},
+	}
+	for _, c := range app.Commands {
+		c.OnUsageError = onUsage
+	}
+	return app
+}
+
+const description = `haagent stands beside a replica directory and follows a running, unmodified
+broker: it copies the whole commit log and the config files, checks every
+message, and tells the broker's waiting producers the truth about what it has.
+The directory boots under an unmodified broker after haagent promote.`
+
+const helpTemplate = `haagent - {{.Usage}}
+
+USAGE
+   {{.UsageText}}
+
+{{.Description}}
+
+COMMANDS
+{{range .VisibleCommands}}   {{printf "%-10s" .Name}} {{.Usage}}
+{{end}}   COMMAND --help tells more.
+
+OPTIONS (each is also an environment variable, HAAGENT_ and its name)
+{{range .VisibleFlags}}   {{.}}
+{{end}}
+EXIT CODES
+   0 ok, 1 run-time, 2 usage, 3 configuration, 4 not connected or not confirmed,
+   5 diverged or different, 6 lag above the threshold, 7 disk, 8 authentication,
+   9 incompatible peer or store, 10 store locked by another process
+`

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/urfave/cli/v2"
+
+	"github.com/haagent/haagent/agent"
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/replica"
+)
+
+func versionCommand() *cli.Command {
+	return &cli.Command{Name: "version", Usage: "print the version", Action: func(c *cli.Context) error {
+		_, err := fmt.Fprintln(c.App.Writer, "haagent", version)
+		return err
+	}}
+}
+
+func statusCommand() *cli.Command {
+	return &cli.Command{
+		Name: "status", Usage: "say how an agent is",
+		Flags: []cli.Flag{
+			text("http", agent.DefaultHTTP, "`HOST:PORT` of the agent's status page"),
+			&cli.StringFlag{Name: "dir", Usage: "ask the agent of the store at `DIR` instead", EnvVars: env("dir")},
+			&cli.BoolFlag{Name: "json", Usage: "print the whole status as JSON"},
+			&cli.BoolFlag{Name: "watch", Usage: "print it every second"},
+			&cli.DurationFlag{Name: "max-lag", Usage: "exit with 6 where the replica is more than `TIME` behind, 4 where it is not connected"},
+		},
+		Action: func(c *cli.Context) error {
+			client := control.Dial(c.String("http"))
+			if dir := c.String("dir"); dir != "" && !c.IsSet("http") {
+				client = control.DialSocket(replica.AgentDir(dir))
+			}
+			for {
+				s, err := client.Status(c.Context)
+				if err != nil {
+					return err
+				}
+				if err := printStatus(c.App.Writer, s, c.Bool("json")); err != nil {
+					return err
+				}
+				if !c.Bool("watch") {
+					return judge(s, c.Duration("max-lag"), c.IsSet("max-lag"))
+				}
+				select {
+				case <-c.Context.Done():
+					return nil
+				case <-time.After(time.Second):
+				}
+			}
+		},
+	}
+}
+
+// judge turns a status into an exit code, for monitoring.
+func judge(s control.Status, limit time.Duration, set bool) error {
+	if !set {
+		return nil
+	}
+	if !s.State.Ready() {
+		code := exitNotConnected
+		if s.State.Stuck() {
+			code = stateExit(s.State)
+		}
+		return &exitError{code: code, err: fmt.Errorf("the agent is in state %s: %s", s.State, s.Reason), try: s.Try}
+	}
+	if s.LagSeconds > limit.Seconds() {
+		return &exitError{code: exitLag, err: fmt.Errorf("the replica is %.1f s behind, more than %s", s.LagSeconds, limit)}
+	}
+	return nil
+}
+
+func printStatus(w io.Writer, s control.Status, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, s)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("state", "%s for %s", s.State, time.Since(s.Since).Round(time.Second))
+	if s.Reason != "" {
+		row("reason", "%s", s.Reason)
+	}
+	if s.Try != "" {
+		row("Try", "%s", s.Try)
+	}
+	row("node", "%s (%s)", s.Node, s.Role)
+	row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
+	row("source", "%s %s", s.Source.Kind, s.Source.Addr)
+	row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
+	o := s.Offsets
+	row("offsets", "min %d  received %d  written %d  verified %d  flushed %d", o.Min, o.Received, o.Written, o.Verified, o.Flushed)
+	row("acked", "%d (%s)", o.Acked, s.Ack)
+	row("behind", "%s, %.1f s (source %d)", humanize.IBytes(uint64(s.LagBytes)), s.LagSeconds, o.Source)
+	row("rate", "%s/s", humanize.IBytes(uint64(s.BytesPerSecond)))
+	if s.HistoryFrom > 0 {
+		row("history", "from %d on; what the source had before could not be asked for", s.HistoryFrom)
+	}
+	age := "never"
+	if s.Metadata.AgeSeconds >= 0 {
+		age = fmt.Sprintf("%.0f s ago", s.Metadata.AgeSeconds)
+	}
+	row("config", "%d files, generation %d, asked %s", len(s.Metadata.Files), s.Metadata.Generation, age)
+	return t.Flush()
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func dirFlag() cli.Flag {
+	return &cli.StringFlag{Name: "dir", Usage: "store root `DIR` of the replica", EnvVars: env("dir"), Required: false}
+}
+
+func yesFlag() cli.Flag { return &cli.BoolFlag{Name: "yes", Usage: "do not ask"} }
+
+// needDir returns --dir, or the error for its lack.
+func needDir(c *cli.Context) (string, error) {
+	if c.String("dir") == "" {
+		return "", usageError{errors.New("--dir is missing")}
+	}
+	return c.String("dir"), nil
+}
+
+// confirm asks on a terminal and needs --yes elsewhere.
+func confirm(c *cli.Context, question string) error {
+	if c.Bool("yes") {
+		return nil
+	}
+	if !isTerminal(c.App.Reader) {
+		return &exitError{code: exitUsage, err: errors.New("nobody can be asked here"), try: "add --yes"}
+	}
+	fmt.Fprintf(c.App.ErrWriter, "%s [y/N] ", question)
+	line, err := bufio.NewReader(c.App.Reader).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if a := strings.ToLower(strings.TrimSpace(line)); a != "y" && a != "yes" {
+		return &exitError{code: exitRuntime, err: errors.New("not confirmed, nothing was changed")}
+	}
+	return nil
+}
+
+func promoteCommand() *cli.Command {
+	return &cli.Command{
+		Name: "promote", Usage: "end replication and make the replica ready for a broker",
+		Flags: []cli.Flag{dirFlag(), yesFlag()},
+		Action: func(c *cli.Context) error {
+			dir, err := needDir(c)
+			if err != nil {
+				return err
+			}
+			if err := confirm(c, "End replication into "+dir+" and hand it to a broker?"); err != nil {
+				return err
+			}
+			p, err := control.DialSocket(replica.AgentDir(dir)).Promote(c.Context)
+			if errors.Is(err, control.ErrNoAgent) {
+				p, err = agent.PromoteDir(dir)
+			}
+			if err != nil {
+				return err
+			}
+			return printPromotion(c.App.Writer, p)
+		},
+	}
+}
+
+// printPromotion prints the properties that a broker needs, and how to start it.
+func printPromotion(w io.Writer, p control.Promotion) error {
+	dir, err := filepath.Abs(p.Dir)
+	if err != nil {
+		return err
+	}
+	name := p.BrokerName
+	if name == "" {
+		name = "BROKER-NAME"
+	}
+	cluster := p.Cluster
+	if cluster == "" {
+		cluster = "CLUSTER-NAME"
+	}
+	_, err = fmt.Fprintf(w, `# %s is ready: the log is whole from %d to %d, epoch %d.
+# Put these lines into a broker.conf (beside namesrvAddr and your own settings):
+brokerClusterName=%s
+brokerName=%s
+brokerId=0
+brokerRole=ASYNC_MASTER
+storePathRootDir=%s
+storePathCommitLog=%s
+mappedFileSizeCommitLog=%d
+mapedFileSizeCommitLog=%d
+# and start an unmodified broker of the source's version with it:
+#   sh bin/mqbroker -c broker.conf
+# It rebuilds its queues from the log before it serves.
+`, dir, p.Min, p.End, p.Epoch, cluster, name, dir, filepath.Join(dir, "commitlog"), p.SegmentSize, p.SegmentSize)
+	return err
+}
+
+func resyncCommand() *cli.Command {
+	return &cli.Command{
+		Name: "resync", Usage: "set a replica's log aside, so that the source is copied anew",
+		Flags: []cli.Flag{dirFlag(), yesFlag()},
+		Action: func(c *cli.Context) error {
+			dir, err := needDir(c)
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(dir); err != nil {
+				return &exitError{code: exitConfig, err: err, try: "give the store root of a replica"}
+			}
+			if err := confirm(c, "Set the log and config in "+dir+" aside and start anew?"); err != nil {
+				return err
+			}
+			lock, err := replica.AcquireLock(dir)
+			if errors.Is(err, replica.ErrLocked) {
+				return &exitError{code: exitLocked, err: err, try: "stop the agent or broker that runs on " + dir + " first"}
+			}
+			if err != nil {
+				return err
+			}
+			aside, err := replica.Resync(dir, replica.CommitLogDir(dir), time.Now())
+			if err := errors.Join(err, lock.Release()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.App.Writer, "the old log is in %s\n", aside)
+			return err
+		},
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/urfave/cli/v2"
+
+	"github.com/haagent/haagent/agent"
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/wire"
+	"github.com/haagent/haagent/wire/remoting"
+
+	"os"
+)
+
+func env(name string) []string {
+	return []string{"HAAGENT_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))}
+}
+
+func text(name, value, usage string) *cli.StringFlag {
+	return &cli.StringFlag{Name: name, Value: value, Usage: usage, EnvVars: env(name)}
+}
+
+// agentFlags are the options of the agent itself.
+func agentFlags() []cli.Flag {
+	return []cli.Flag{
+		text("role", "", "`ROLE` of this agent: slave"),
+		text("dir", "", "store root (storePathRootDir) `DIR`; commit log in DIR/commitlog, config in DIR/config"),
+		text("commitlog-dir", "", "`DIR` of the segments, if not DIR/commitlog (storePathCommitLog)"),
+		text("master", "", "`HOST:PORT` (listenPort) of the broker to follow"),
+		text("master-ha", "", "its HA `HOST:PORT`, where it cannot be asked; works alone, then without config files"),
+		text("cluster", "", "`NAME` the source must have as brokerClusterName; default: whatever the source says"),
+		text("broker-name", "", "`NAME` the source must have as brokerName; default: whatever the source says"),
+		&cli.Int64Flag{Name: "broker-id", Value: 1, Usage: "brokerId `N` of the broker that would boot on the replica", EnvVars: env("broker-id")},
+		text("node", "", "`NAME` of this agent; default host/brokerName/brokerId"),
+		text("segment-size", "", "`SIZE` of a segment (mappedFileSizeCommitLog); default: asked of the source"),
+		text("ack", "memory", "what an ack means: `LEVEL` memory (verified, in the page cache) or disk (fdatasync done)"),
+		text("retention", "follow", "`RULE` for old segments: follow the source, keep all, or an age such as 72h"),
+		&cli.DurationFlag{Name: "metadata-interval", Value: 0, DefaultText: "10s", Usage: "`TIME` between snapshots of the config files", EnvVars: env("metadata-interval")},
+		text("broker-acl-file", "", "`FILE` with accessKey and secretKey lines, for brokers with access control"),
+		text("http", agent.DefaultHTTP, "`HOST:PORT` of the status page; empty for none"),
+		text("log-level", "info", "`LEVEL` debug, info, warn or error"),
+		text("log-format", "auto", "`FORMAT` auto (colours on a terminal), text or json"),
+	}
+}
+
+// agentConfig reads the options into a config.
+func agentConfig(c *cli.Context) (agent.Config, error) {
+	cfg := agent.Config{
+		Role: agent.Role(c.String("role")), Dir: c.String("dir"), CommitLogDir: c.String("commitlog-dir"),
+		Cluster: c.String("cluster"), BrokerName: c.String("broker-name"), BrokerID: c.Int64("broker-id"), Node: c.String("node"),
+		Master: c.String("master"), MasterHA: c.String("master-ha"),
+		Ack: replica.Ack(c.String("ack")), MetadataInterval: c.Duration("metadata-interval"),
+		HTTP: c.String("http"), Version: version,
+	}
+	var err error
+	if s := c.String("segment-size"); s != "" {
+		if cfg.SegmentSize, err = parseSize(s); err != nil {
+			return cfg, &agent.ConfigError{Key: "segment-size", Value: s, Why: err.Error(), Try: "give a size such as 1GiB or 1073741824"}
+		}
+	}
+	if cfg.Retention, err = agent.ParseRetention(c.String("retention")); err != nil {
+		return cfg, &agent.ConfigError{Key: "retention", Value: c.String("retention"), Why: "not a rule", Try: err.Error()}
+	}
+	if file := c.String("broker-acl-file"); file != "" {
+		if cfg.Credentials, err = readCredentials(file); err != nil {
+			return cfg, &agent.ConfigError{Key: "broker-acl-file", Value: file, Why: err.Error(), Try: "write two lines: accessKey=NAME and secretKey=SECRET, readable for haagent only"}
+		}
+	}
+	return cfg, nil
+}
+
+func readCredentials(file string) (remoting.Credentials, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return remoting.Credentials{}, err
+	}
+	p := remoting.ParseProperties(b)
+	c := remoting.Credentials{AccessKey: p["accessKey"], SecretKey: p["secretKey"]}
+	if !c.Valid() {
+		return c, fmt.Errorf("accessKey or secretKey is missing")
+	}
+	return c, nil
+}
+
+// parseSize reads "1GiB", "64MiB", "1048576"; units without i count as binary
+// too, as brokers' documentation uses them.
+func parseSize(s string) (wire.ByteSize, error) {
+	binary := strings.NewReplacer("kb", "KiB", "KB", "KiB", "MB", "MiB", "mb", "MiB", "GB", "GiB", "gb", "GiB").Replace(strings.TrimSpace(s))
+	if n := len(binary); n > 1 && strings.ContainsRune("kKmMgG", rune(binary[n-1])) {
+		binary = strings.ToUpper(binary) + "iB"
+	}
+	n, err := humanize.ParseBytes(binary)
+	if err != nil || n == 0 || n > 1<<62 {
+		return 0, fmt.Errorf("not a size")
+	}
+	return wire.ByteSize(n), nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/state"
+)
+
+// screen is stderr: log lines, and below them a progress bar while catching up
+// on a terminal. It belongs to the logger and the progress display together.
+type screen struct {
+	out      io.Writer
+	terminal bool
+
+	mu       sync.Mutex
+	progress *mpb.Progress // nil while no bar is shown
+	bar      *mpb.Bar
+	start    int64 // verified offset when the bar appeared
+	status   control.Status
+}
+
+func newScreen(w io.Writer) *screen { return &screen{out: w, terminal: isTerminal(w)} }
+
+// Write puts a log line above the bar.
+func (s *screen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.progress != nil {
+		return s.progress.Write(b)
+	}
+	discardErrors(s.out, b)
+	return len(b), nil
+}
+
+// showBar shows or hides the bar as the state asks.
+func (s *screen) showBar(st control.Status) {
+	if st.State != state.CatchingUp {
+		s.hideBar()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status = st
+	verified := int64(max(st.Offsets.Verified, 0))
+	if s.progress == nil {
+		s.start = max(0, int64(st.Offsets.Min))
+		s.progress = mpb.New(mpb.WithOutput(s.out), mpb.WithWidth(48), mpb.WithAutoRefresh(), mpb.WithRefreshRate(250*time.Millisecond))
+		s.bar = s.progress.New(1, mpb.BarStyle().Lbound("[").Rbound("]"),
+			mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("catching up ")), mpb.AppendDecorators(decor.Any(s.caption)))
+	}
+	s.bar.SetTotal(max(int64(st.Offsets.Source)-s.start, verified-s.start+1), false)
+	s.bar.SetCurrent(verified - s.start)
+}
+
+// caption is called by the bar while it draws, in its own goroutine.
+func (s *screen) caption(decor.Statistics) string {
+	if !s.mu.TryLock() {
+		return ""
+	}
+	defer s.mu.Unlock()
+	st := s.status
+	left := "?"
+	if st.BytesPerSecond > 0 {
+		left = (time.Duration(float64(st.LagBytes)/st.BytesPerSecond) * time.Second).String()
+	}
+	verified := uint64(max(st.Offsets.Verified, 0))
+	return fmt.Sprintf(" %s of %s  %s/s  %s left", humanize.IBytes(verified), humanize.IBytes(uint64(max(st.Offsets.Source, 0))),
+		humanize.IBytes(uint64(st.BytesPerSecond)), left)
+}
+
+func (s *screen) hideBar() {
+	s.mu.Lock()
+	progress, bar := s.progress, s.bar
+	s.progress, s.bar = nil, nil
+	s.mu.Unlock()
+	if progress == nil {
+		return
+	}
+	bar.Abort(true)
+	progress.Wait()
+}
