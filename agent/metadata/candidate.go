@@ -1,0 +1,84 @@
+package metadata
+
+import (
+	"slices"
+	"time"
+
+	"github.com/haagent/haagent/wire"
+)
+
+// offer is one content that a source had, on its way to config/.
+type offer struct {
+	file  File
+	entry Entry
+	// stepBack says why the source went back with this content; empty where it
+	// did not.
+	stepBack string
+}
+
+// candidate is what is waiting for one file: the latest content and, where that
+// is not the same, the one that has waited longest.
+type candidate struct {
+	waiting []offer // one or two, in the order of the snapshots
+	// backSince is when the source began to step back, zero while it does not.
+	backSince time.Time
+	// told is set once the step back has been logged.
+	told bool
+}
+
+// add takes in the latest content.
+func (c *candidate) add(o offer, installed *Entry, now time.Time) {
+	// The source steps back from the last thing it said before it began to.
+	last := installed
+	for k := range c.waiting {
+		if c.waiting[k].stepBack == "" {
+			last = &c.waiting[k].entry
+		}
+	}
+	if n := len(c.waiting); n > 0 && c.waiting[n-1].file.SHA256 == o.file.SHA256 {
+		return // the same content was there earlier, with less log to wait for
+	}
+	if o.stepBack = stepsBack(last, &o.entry); o.stepBack == "" {
+		c.backSince, c.told = time.Time{}, false
+		c.waiting = slices.DeleteFunc(c.waiting, func(w offer) bool { return w.stepBack != "" })
+	} else if c.backSince.IsZero() {
+		c.backSince = now
+	}
+	c.waiting = append(c.waiting[:min(len(c.waiting), 1)], o)
+}
+
+// stepsBack says in which way content e is behind what the source said before.
+func stepsBack(last, e *Entry) string {
+	if last == nil {
+		return ""
+	}
+	if last.DataVersion != nil && e.DataVersion != nil && e.DataVersion.Compare(*last.DataVersion) < 0 {
+		return "data version " + e.DataVersion.String() + " is older than " + last.DataVersion.String()
+	}
+	if e.Hollow && !last.Hollow {
+		return "all tables are empty"
+	}
+	return ""
+}
+
+// ready returns the place in waiting of the newest content that may be installed
+// now, -1 where all have to wait, and why the newest of all has to.
+func (c *candidate) ready(p Policy, verified wire.PhyOffset, now time.Time, grace time.Duration) (int, string) {
+	why := ""
+	for k := len(c.waiting) - 1; k >= 0; k-- {
+		o := &c.waiting[k]
+		reason := ""
+		switch {
+		case o.stepBack != "" && now.Sub(c.backSince) < grace:
+			reason = "held back: " + o.stepBack
+		case p == WhenCovered && o.entry.SourceEnd > verified:
+			reason = "waits for the log up to " + o.entry.SourceEnd.String()
+		default:
+			return k, why
+		}
+		if why == "" {
+			why = reason
+		}
+	}
+	return -1, why
+}
