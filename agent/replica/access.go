@@ -2,11 +2,12 @@ package replica
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/wire"
@@ -25,9 +26,8 @@ func (e *DifferenceError) Error() string {
 // ReadAt reads the replica's own bytes from offset at on, over the ends of
 // segments. It fails where the verified end comes before p is full.
 func (s *Store) ReadAt(p []byte, at wire.PhyOffset) error {
-	verified, start := wire.PhyOffset(s.verified.Load()), wire.PhyOffset(s.min.Load())
-	if at < start || at.Add(wire.ByteSize(len(p))) > verified {
-		return fmt.Errorf("read %d bytes at %d: the replica holds [%d, %d)", len(p), at, start, verified)
+	if err := s.holds(at, wire.ByteSize(len(p))); err != nil {
+		return err
 	}
 	for len(p) > 0 {
 		base := at.SegmentBase(s.opt.SegmentSize)
@@ -36,6 +36,15 @@ func (s *Store) ReadAt(p []byte, at wire.PhyOffset) error {
 			return fmt.Errorf("read at %d: %w", at, err)
 		}
 		p, at = p[n:], at.Add(n)
+	}
+	return nil
+}
+
+// holds returns an error unless [at, at+n) is verified and still there.
+func (s *Store) holds(at wire.PhyOffset, n wire.ByteSize) error {
+	verified, start := wire.PhyOffset(s.verified.Load()), wire.PhyOffset(s.min.Load())
+	if at < start || at > verified || n > verified.Sub(at) {
+		return fmt.Errorf("read %d bytes at %d: the replica holds [%d, %d)", n, at, start, verified)
 	}
 	return nil
 }
@@ -77,70 +86,77 @@ func (s *Store) Message(at wire.PhyOffset) ([]byte, error) {
 	if err := s.ReadAt(size[:], at); err != nil {
 		return nil, err
 	}
-	n := wire.ByteSize(int32(uint32(size[0])<<24 | uint32(size[1])<<16 | uint32(size[2])<<8 | uint32(size[3])))
+	n := wire.ByteSize(int32(binary.BigEndian.Uint32(size[:])))
 	if n < commitlog.MinRecord || n > commitlog.MaxRecord {
 		return nil, fmt.Errorf("no message starts at %d: its size would be %d", at, n)
 	}
+	if err := s.holds(at, n); err != nil {
+		return nil, err
+	}
 	b := make([]byte, n)
-	return b, s.ReadAt(b, at)
+	if err := s.ReadAt(b, at); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // LastMessage returns where the last verified message starts, wire.NoOffset
-// where there is none.
-func (s *Store) LastMessage() wire.PhyOffset { return wire.PhyOffset(s.lastMessage.Load()) }
+// where there is none, or none any more.
+func (s *Store) LastMessage() wire.PhyOffset {
+	if last := s.lastMessage.Load(); last >= s.min.Load() {
+		return wire.PhyOffset(last)
+	}
+	return wire.NoOffset
+}
 
 // DropBefore removes the segments that lie wholly before offset, oldest first,
-// but never the last one (retention). It returns how many went.
+// but never the last one, nor one whose end is not synced (retention). It
+// returns how many went.
 func (s *Store) DropBefore(offset wire.PhyOffset) (int, error) {
 	s.layout.Lock()
 	defer s.layout.Unlock()
-	dropped := 0
-	for {
+	if err := s.usable(); err != nil {
+		return 0, err
+	}
+	for dropped := 0; ; dropped++ {
 		s.mu.Lock()
 		if len(s.bases) < 2 || s.bases[1] > offset || s.bases[1] > wire.PhyOffset(s.flushed.Load()) {
 			s.mu.Unlock()
 			return dropped, nil
 		}
 		base, next := s.bases[0], s.bases[1]
-		s.bases = s.bases[1:]
-		s.newDir = true
-		s.min.Store(int64(next))
 		s.mu.Unlock()
-		if err := os.Remove(filepath.Join(s.logDir, commitlog.Name(base))); err != nil {
+		if dropped == 0 {
+			// What is known to be synced must not lie before what there is.
+			if err := s.saveState(); err != nil {
+				return 0, err
+			}
+		}
+		if err := s.dropOldest(base, next); err != nil {
 			return dropped, fmt.Errorf("drop old segment: %w", err)
 		}
-		dropped++
 	}
 }
 
-// Intact checks that nobody else has changed the store: the segments are the
-// ones we made, the boot contract stands, and no broker has left traces (a
-// broker that finds the store locked has already changed it by then). The error
-// matches ErrDisturbed.
-func (s *Store) Intact() error {
-	s.layout.Lock()
-	defer s.layout.Unlock()
-	if traces := brokerTraces(s.opt.Dir); len(traces) > 0 {
-		return fmt.Errorf("%s: %v appeared: %w", s.opt.Dir, traces, ErrDisturbed)
-	}
-	if _, err := os.Lstat(filepath.Join(s.opt.Dir, abortName)); err != nil {
-		return fmt.Errorf("abort marker: %w: %w", err, ErrDisturbed)
-	}
-	segments, err := commitlog.List(s.logDir)
-	if err != nil {
+// dropOldest removes the segment at base, which next follows. Readers are told
+// before it goes. The directory is synced each time, because a crash must not
+// leave an older segment where a younger one has gone. The caller holds layout.
+func (s *Store) dropOldest(base, next wire.PhyOffset) error {
+	s.min.Store(int64(next))
+	switch err := os.Remove(filepath.Join(s.logDir, commitlog.Name(base))); {
+	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: %w", err, ErrDisturbed)
-	}
-	bases := make([]wire.PhyOffset, 0, len(segments))
-	for _, seg := range segments {
-		if seg.Size != s.opt.SegmentSize {
-			return fmt.Errorf("%s is %d bytes long: %w", seg.Path, seg.Size, ErrDisturbed)
-		}
-		bases = append(bases, seg.Base)
+	case err != nil:
+		s.min.Store(int64(base))
+		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Equal(bases, s.bases) {
-		return fmt.Errorf("%s: segments appeared or vanished: %w", s.logDir, ErrDisturbed)
+	s.bases = s.bases[1:]
+	s.mu.Unlock()
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.opt.disk.syncDir(s.logDir); err != nil {
+		return s.fail(fmt.Errorf("%w: %w", ErrFlush, err))
 	}
 	return nil
 }
@@ -155,21 +171,30 @@ func (s *Store) MissHistory(before wire.PhyOffset) {
 
 // Promote hands the replica to a broker: what is behind the last whole message
 // is zeroed, everything is synced, the epoch goes up, and the lock is released
-// last. The store is closed afterwards.
+// last. The store is closed afterwards. A store that is not Intact is refused:
+// it must be opened again first. After any error but that of the last step the
+// store is as it was, and may be promoted again.
 func (s *Store) Promote() (State, error) {
+	if err := s.Intact(); err != nil {
+		return State{}, err
+	}
 	if err := s.settle(); err != nil {
 		return State{}, err
 	}
-	s.mu.Lock()
-	s.state.Promoted = true
-	s.state.Epoch++
-	state := s.state
-	s.mu.Unlock()
 	if err := s.assertBootContract(); err != nil {
 		return State{}, err
 	}
-	if err := writeState(s.opt.Dir, state); err != nil {
+	state := s.State()
+	state.Promoted = true
+	state.Epoch++
+	s.saving.Lock()
+	err := writeState(s.opt.Dir, state)
+	s.saving.Unlock()
+	if err != nil {
 		return State{}, err
 	}
+	s.mu.Lock()
+	s.state = state
+	s.mu.Unlock()
 	return state, errors.Join(s.closeSegments(), s.lock.Release())
 }

@@ -3,20 +3,31 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/wire"
 )
 
+// maxBase leaves room for more bytes than any log will ever have: offsets near
+// the largest one come from a confused peer.
+const maxBase wire.PhyOffset = 1 << 62
+
 // Begin sets where an empty store starts. base must be the start of a segment.
-// Nothing is created before the first byte is appended.
+// Nothing is created before the first byte is appended; until then Begin may be
+// called again.
 func (s *Store) Begin(base wire.PhyOffset) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
 	if !s.Empty() {
 		return fmt.Errorf("begin at %d: the store already starts at %d: %w", base, s.min.Load(), ErrNotAdjacent)
 	}
-	if base < 0 || base != base.SegmentBase(s.opt.SegmentSize) {
+	if base < 0 || base > maxBase || base != base.SegmentBase(s.opt.SegmentSize) {
 		return fmt.Errorf("begin at %d: not the start of a segment of %s: %w", base, s.opt.SegmentSize, ErrNotAdjacent)
 	}
 	s.setEnds(base)
@@ -31,26 +42,49 @@ func (s *Store) Begin(base wire.PhyOffset) error {
 // used up; their bytes are not changed and may be reused after the call.
 //
 // After an error the written end tells how much was taken; the same bytes can
-// be offered again from there.
+// be offered again from there. What a failed write may have left behind the
+// written end is overwritten by that, or erased by DropUnverified and Close.
 func (s *Store) Append(at wire.PhyOffset, bufs [][]byte) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
 	if written := wire.PhyOffset(s.written.Load()); at != written || at < 0 {
 		return fmt.Errorf("append at %d, the log ends at %d: %w", at, written, ErrNotAdjacent)
 	}
-	for len(bufs) > 0 {
+	for {
+		// No segment is born for no bytes.
+		for len(bufs) > 0 && len(bufs[0]) == 0 {
+			bufs = bufs[1:]
+		}
+		if len(bufs) == 0 {
+			return nil
+		}
 		seg, err := s.tail(at)
 		if err != nil {
 			return err
 		}
 		now, later := split(bufs, seg.end.Sub(at))
+		reach := at.Add(length(now))
 		n, err := seg.file.writev(now, int64(at.Sub(seg.base)))
 		at = at.Add(wire.ByteSize(n))
 		s.written.Store(int64(at))
 		if err != nil {
+			s.touched = max(s.touched, reach)
 			return fmt.Errorf("append at %d: %w", at, err)
+		}
+		if at >= s.touched {
+			s.touched = wire.NoOffset
 		}
 		bufs = later
 	}
-	return nil
+}
+
+func length(bufs [][]byte) wire.ByteSize {
+	var n wire.ByteSize
+	for _, b := range bufs {
+		n += wire.ByteSize(len(b))
+	}
+	return n
 }
 
 // split divides bufs into what fits into room and the rest. It cuts one element
@@ -78,6 +112,13 @@ func (s *Store) tail(o wire.PhyOffset) (*segment, error) {
 	defer s.layout.Unlock()
 	base := o.SegmentBase(s.opt.SegmentSize)
 	path := filepath.Join(s.logDir, commitlog.Name(base))
+	if s.knows(base) { // born before, but could not be mapped
+		file, err := s.opt.disk.open(path)
+		if err != nil {
+			return nil, fmt.Errorf("open new segment: %w", err)
+		}
+		return s.attach(base, file)
+	}
 	file, err := s.opt.disk.create(path, s.opt.SegmentSize)
 	if errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("%s appeared while the store was held: %w", path, ErrDisturbed)
@@ -85,7 +126,17 @@ func (s *Store) tail(o wire.PhyOffset) (*segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new segment %s: %w", commitlog.Name(base), err)
 	}
+	s.mu.Lock()
+	s.bases = append(s.bases, base)
+	s.newDir = true
+	s.mu.Unlock()
 	return s.attach(base, file)
+}
+
+func (s *Store) knows(base wire.PhyOffset) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.bases, base)
 }
 
 // Verify checks the messages between the verified end and limit, which must not
@@ -93,6 +144,9 @@ func (s *Store) tail(o wire.PhyOffset) (*segment, error) {
 // It returns a *commitlog.CorruptError where bytes cannot be part of a log; the
 // verified end then stays in front of them, for good.
 func (s *Store) Verify(limit wire.PhyOffset) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
 	if written := wire.PhyOffset(s.written.Load()); limit > written {
 		return fmt.Errorf("verify up to %d, the log ends at %d: %w", limit, written, ErrNotAdjacent)
 	}
@@ -106,6 +160,7 @@ func (s *Store) Verify(limit wire.PhyOffset) error {
 		}
 		return nil
 	})
+	s.record = commitlog.Record{} // it points into a map that may be closed
 	if s.verified.Load() != before {
 		s.listeners.wake()
 		trySend(s.nudge)
@@ -124,22 +179,36 @@ func (s *Store) verifySegment(limit wire.PhyOffset) (more bool, err error) {
 	window := seg.view.Bytes()[:min(limit, seg.end).Sub(seg.base)]
 	w := walk{at: at, base: seg.base, end: seg.end, window: window, rec: &s.record}
 	err = w.run()
-	s.messages.Add(w.messages)
-	s.passed(w.at, w.last, w.lastStored, w.messages > 0)
-	if err != nil {
-		return false, err
-	}
-	if w.at < seg.end {
-		return false, nil
-	}
-	// Brokers expire segments by their time stamps, so a full one carries the
-	// time of its last message, which is when the source wrote it.
-	if stored := s.LastStored(); !stored.IsZero() {
-		if err := os.Chtimes(seg.path, stored, stored); err != nil {
-			return false, fmt.Errorf("set time of full segment: %w", err)
+	if err == nil && w.at == seg.end {
+		// Before its end is passed: whatever fails here is done again.
+		stored := w.lastStored
+		if w.messages == 0 {
+			stored = commitlog.Millis(s.lastStored.Load())
+		}
+		if err := setSegmentTime(seg.path, stored); err != nil {
+			return false, err
 		}
 	}
-	return true, nil
+	s.messages.Add(w.messages)
+	s.passed(w.at, w.last, w.lastStored, w.messages > 0)
+	return err == nil && w.at == seg.end, err
+}
+
+// setSegmentTime gives a full segment the time of its last message, which is
+// when the source wrote it: brokers expire segments by their time stamps. A
+// time that no file can have is left alone.
+func setSegmentTime(path string, stored commitlog.Millis) error {
+	if stored <= 0 || stored > math.MaxInt64/commitlog.Millis(time.Millisecond) {
+		return nil
+	}
+	info, err := os.Lstat(path)
+	if err == nil && !info.ModTime().Equal(stored.Time()) {
+		err = os.Chtimes(path, stored.Time(), stored.Time())
+	}
+	if err != nil {
+		return fmt.Errorf("set time of full segment: %w", err)
+	}
+	return nil
 }
 
 // passed moves the verified end to at, and with it what is known of the last

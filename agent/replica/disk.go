@@ -62,14 +62,22 @@ func (d osDisk) create(path string, size wire.ByteSize) (segmentFile, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	proc := "/proc/self/fd/" + strconv.Itoa(fd)
-	if err := unix.Linkat(unix.AT_FDCWD, proc, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
-		return nil, errors.Join(&os.PathError{Op: "link segment", Path: path, Err: err}, f.Close())
+	err = unix.Linkat(unix.AT_FDCWD, proc, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+	switch {
+	case err == nil:
+		return newOSFile(f), nil
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOENT): // no /proc, or one that shows no such file
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+		return d.createByRename(path, size)
 	}
-	return newOSFile(f), nil
+	return nil, errors.Join(&os.PathError{Op: "link segment", Path: path, Err: err}, f.Close())
 }
 
 // createByRename is create where O_TMPFILE is not to be had. The temporary file
-// is outside commitlog/, because a broker refuses to boot on anything else there.
+// is outside commitlog/, because a broker refuses to boot on anything else
+// there, and has to be on the same file system.
 func (d osDisk) createByRename(path string, size wire.ByteSize) (segmentFile, error) {
 	if err := os.MkdirAll(d.tmp, 0o750); err != nil {
 		return nil, err
@@ -81,12 +89,27 @@ func (d osDisk) createByRename(path string, size wire.ByteSize) (segmentFile, er
 	}
 	err = allocate(f, size)
 	if err == nil {
-		err = os.Rename(tmp, path)
+		err = renameNew(tmp, path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(tmp))
 	}
 	return newOSFile(f), nil
+}
+
+// renameNew renames a file unless the new name is taken.
+func renameNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // the file system cannot
+		if _, err := os.Lstat(to); err == nil {
+			return &os.LinkError{Op: "rename", Old: from, New: to, Err: unix.EEXIST}
+		}
+		return os.Rename(from, to)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
 }
 
 // allocate gives f its full length with its blocks, so that neither a write nor

@@ -22,7 +22,8 @@ const (
 // once with AckDisk, where all messages that arrive during one fdatasync share
 // the next, and twice a second with AckMemory. It returns an error matching
 // ErrFlush when a sync fails; the store must then be abandoned and opened anew
-// with OnlySynced, because the kernel may have dropped the failed pages.
+// with OnlySynced, because the kernel may have dropped the failed pages. After
+// any other error (state.json could not be written) Run may be called again.
 func (s *Store) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -55,6 +56,11 @@ func (s *Store) Run(ctx context.Context) error {
 
 // sync makes everything verified durable and moves the flushed end.
 func (s *Store) sync() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	verified, lastMessage := wire.PhyOffset(s.verified.Load()), wire.PhyOffset(s.lastMessage.Load())
 	var dirty []*segment
@@ -71,18 +77,27 @@ func (s *Store) sync() error {
 	}
 	for _, seg := range dirty {
 		if err := seg.file.datasync(); err != nil {
-			return fmt.Errorf("segment at %d: %w: %w", seg.base, ErrFlush, err)
+			return s.fail(fmt.Errorf("segment at %d: %w: %w", seg.base, ErrFlush, err))
 		}
 	}
 	if newDir {
 		if err := s.opt.disk.syncDir(s.logDir); err != nil {
-			return fmt.Errorf("%w: %w", ErrFlush, err)
+			return s.fail(fmt.Errorf("%w: %w", ErrFlush, err))
 		}
 	}
-	s.flushed.Store(int64(verified))
 	s.mu.Lock()
-	s.state.Start = wire.PhyOffset(s.min.Load())
 	s.state.VerifiedEnd, s.state.LastMessage = verified, lastMessage
+	s.mu.Unlock()
+	// A crash of the machine makes us doubt every BLANK behind what the state
+	// says, and so all that follows it: that must not be acked before.
+	size := s.opt.SegmentSize
+	if verified.SegmentBase(size) > wire.PhyOffset(s.flushed.Load()).SegmentBase(size) {
+		if err := s.saveState(); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.flushed.Store(int64(verified))
 	s.mu.Unlock()
 	s.listeners.wake()
 	return s.closeFlushed(verified)
@@ -100,7 +115,22 @@ func (s *Store) closeFlushed(flushed wire.PhyOffset) error {
 	return errors.Join(errs...)
 }
 
+// fail notes that a sync failed, for good: the kernel drops the pages that it
+// could not write, and the next sync succeeds without them. The note in the
+// state is for the next process; the same disk may refuse it too.
+func (s *Store) fail(err error) error {
+	s.mu.Lock()
+	if s.failed == nil {
+		s.failed = err
+	}
+	s.state.Unsynced = true
+	s.mu.Unlock()
+	return errors.Join(err, s.saveState())
+}
+
 func (s *Store) saveState() error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	s.mu.Lock()
 	state := s.state
 	s.mu.Unlock()

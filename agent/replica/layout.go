@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
@@ -42,14 +44,19 @@ const (
 	KindNotStore             // holds other things: never touched
 )
 
+// Names by which a store without segments is known. Those of storeOnly are
+// enough by themselves; those of storeToo are found in other places as well.
+var (
+	storeOnly = []string{commitLogName, agentName, "checkpoint", "consumequeue"}
+	storeToo  = []string{configName, abortName, "index", "abort.bak", "timerwheel", "timerlog"}
+	anyPlace  = []string{"lock", "lost+found"}
+)
+
 // Classify looks at dir (and at logDir, where the segments are) without
 // changing anything.
 func Classify(dir, logDir string) (Kind, error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return KindEmpty, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return KindNotStore, fmt.Errorf("look into store directory: %w", err)
 	}
 	if _, err := os.Stat(statePath(dir)); err == nil {
@@ -64,23 +71,29 @@ func Classify(dir, logDir string) (Kind, error) {
 	if len(segments) > 0 {
 		return KindStore, nil
 	}
-	known, other := false, false
+	return classifyNames(entries), nil
+}
+
+// classifyNames judges a directory without segments and without our state.
+func classifyNames(entries []fs.DirEntry) Kind {
+	only, too, other := false, false, false
 	for _, e := range entries {
-		switch e.Name() {
-		case commitLogName, configName, agentName, abortName, "checkpoint", "consumequeue", "index":
-			known = true
-		case "lock", "lost+found":
-		default:
+		switch name := e.Name(); {
+		case slices.Contains(storeOnly, name):
+			only = true
+		case slices.Contains(storeToo, name):
+			too = true
+		case !slices.Contains(anyPlace, name):
 			other = true
 		}
 	}
 	switch {
-	case known:
-		return KindLogless, nil
+	case only, too && !other:
+		return KindLogless
 	case other:
-		return KindNotStore, nil
+		return KindNotStore
 	}
-	return KindEmpty, nil
+	return KindEmpty
 }
 
 // brokerTraces returns which files a broker that ran on dir has left there.
@@ -95,25 +108,53 @@ func brokerTraces(dir string) []string {
 }
 
 // setAside moves the named entries of dir to a new folder below
-// .haagent/set-aside and returns that folder. Nothing is deleted.
-func setAside(dir string, now time.Time, names ...string) (string, error) {
+// .haagent/set-aside. Nothing is deleted.
+func setAside(dir string, now time.Time, names ...string) error {
 	target, err := freshDir(filepath.Join(AgentDir(dir), "set-aside"), now)
 	if err != nil {
-		return "", fmt.Errorf("make room to set files aside: %w", err)
+		return fmt.Errorf("make room to set files aside: %w", err)
 	}
+	return moveAll(dir, target, names)
+}
+
+// moveAll moves those of the named entries of dir that there are to target.
+func moveAll(dir, target string, names []string) error {
 	for _, name := range names {
 		err := os.Rename(filepath.Join(dir, name), filepath.Join(target, filepath.Base(name)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("set %s aside: %w", name, err)
+			return fmt.Errorf("set %s aside: %w", name, err)
 		}
 	}
-	return target, syncDir(dir)
+	return errors.Join(syncDir(target), syncDir(dir))
+}
+
+// removeLeftovers removes what a killed process may have left in the directory
+// for temporary files: those of state.json, and segments that were never born.
+// Others use the directory too, so nothing else is touched.
+func removeLeftovers(tmp string) error {
+	entries, err := os.ReadDir(tmp)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for leftovers: %w", err)
+	}
+	for _, e := range entries {
+		_, err := commitlog.ParseName(e.Name())
+		if err != nil && !strings.HasPrefix(e.Name(), ".state.json") {
+			continue
+		}
+		if err := os.Remove(filepath.Join(tmp, e.Name())); err != nil {
+			return fmt.Errorf("remove leftover: %w", err)
+		}
+	}
+	return nil
 }
 
 // freshDir makes a directory below parent that is named after now and did not
-// exist before.
+// exist before, durably.
 func freshDir(parent string, now time.Time) (string, error) {
 	if err := os.MkdirAll(parent, 0o750); err != nil {
+		return "", err
+	}
+	if err := syncDir(filepath.Dir(parent)); err != nil {
 		return "", err
 	}
 	stamp := now.UTC().Format("20060102T150405.000000000Z")
@@ -123,36 +164,38 @@ func freshDir(parent string, now time.Time) (string, error) {
 			path = fmt.Sprintf("%s-%d", path, i)
 		}
 		if err := os.Mkdir(path, 0o750); err == nil {
-			return path, nil
+			return path, syncDir(parent)
 		} else if !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
 	}
 }
 
-// Resync sets the log, the config and whatever a broker derived from them aside
-// below DIR/.haagent, so that replication starts anew on an empty directory.
-// The caller holds the store lock. It returns where the old files are.
+// Resync sets the log, the config, whatever a broker derived from them and the
+// replica's own state aside, so that replication starts anew on an empty
+// directory. The caller holds the store lock. It returns where the old files
+// are: a folder below DIR/.haagent, and for a log that is elsewhere one beside
+// it, named alike. Nothing is deleted.
 func Resync(dir, logDir string, now time.Time) (string, error) {
-	names := append([]string{commitLogName, configName, abortName}, brokerDerived...)
-	target, err := setAside(dir, now, names...)
+	target, err := freshDir(filepath.Join(AgentDir(dir), "set-aside"), now)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("make room to set files aside: %w", err)
 	}
 	if logDir != CommitLogDir(dir) {
-		segments, err := commitlog.List(logDir)
-		if err != nil {
-			return "", fmt.Errorf("list segments to set aside: %w", err)
+		// First, because it is what can fail: no mount point can be renamed.
+		entries, err := os.ReadDir(logDir)
+		if len(entries) > 0 {
+			err = os.Rename(logDir, logDir+".set-aside-"+filepath.Base(target))
 		}
-		if len(segments) > 0 {
-			aside := logDir + ".set-aside-" + filepath.Base(target)
-			if err := os.Rename(logDir, aside); err != nil {
-				return "", fmt.Errorf("set the log aside: %w", err)
-			}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("set the log aside: %w", err)
 		}
 	}
-	if err := os.Remove(statePath(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("forget the replica's state: %w", err)
+	// The state goes last: until then the directory is known for what it was.
+	names := append([]string{commitLogName, configName, abortName}, brokerDerived...)
+	names = append(names, filepath.Join(agentName, "state.json"))
+	if err := moveAll(dir, target, names); err != nil {
+		return "", err
 	}
 	return target, syncDir(AgentDir(dir))
 }

@@ -17,7 +17,7 @@ var ErrLocked = errors.New("store is locked by another process")
 // DIR/lock. It is taken as an open-file-description lock: Java's FileLock sees
 // it, and it does not vanish when some other descriptor of the file is closed.
 type Lock struct {
-	f *os.File
+	f *os.File // as opened: its name is the path
 }
 
 // AcquireLock creates dir and its lock file where they are missing and locks
@@ -37,15 +37,37 @@ func AcquireLock(dir string) (*Lock, error) {
 	if err == nil {
 		return &Lock{f: f}, nil
 	}
-	defer f.Close()
-	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		err = ErrLocked
+		holder := unix.Flock_t{Type: unix.F_WRLCK, Start: 0, Len: 1}
+		if unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &holder) == nil && holder.Pid > 0 {
+			err = fmt.Errorf("%w (process %d)", ErrLocked, holder.Pid)
+		}
 	}
-	holder := unix.Flock_t{Type: unix.F_WRLCK, Start: 0, Len: 1}
-	if unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &holder) == nil && holder.Pid > 0 {
-		return nil, fmt.Errorf("%s: %w (process %d)", path, ErrLocked, holder.Pid)
+	return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+}
+
+// check returns an error matching ErrDisturbed where others would not find the
+// lock any more, because the file that has it was removed or replaced.
+func (l *Lock) check() error {
+	own, err := l.f.Stat()
+	if err != nil {
+		return fmt.Errorf("look at store lock: %w", err)
 	}
-	return nil, fmt.Errorf("%s: %w", path, ErrLocked)
+	return sameFile(l.f.Name(), own)
+}
+
+// sameFile returns an error matching ErrDisturbed unless path still is the file
+// that id is of.
+func sameFile(path string, id os.FileInfo) error {
+	now, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, ErrDisturbed)
+	}
+	if !os.SameFile(now, id) {
+		return fmt.Errorf("%s is not the file that was opened: %w", path, ErrDisturbed)
+	}
+	return nil
 }
 
 // Release gives the lock up. The file stays, as a broker leaves it.

@@ -3,6 +3,8 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"math"
+	"path/filepath"
 
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/wire"
@@ -18,29 +20,63 @@ func (s *Store) recover() error {
 	if len(segments) == 0 {
 		// Where the log was is forgotten with it: the source decides anew.
 		s.state.Start, s.state.VerifiedEnd, s.state.LastMessage = wire.NoOffset, wire.NoOffset, wire.NoOffset
+		s.state.HistoryFrom, s.state.Unsynced, s.state.Boot = 0, false, s.boot
 		return s.saveState()
 	}
-	from := s.state.LastMessage
-	if s.opt.Verify || from < segments[0].Base || from >= segments[len(segments)-1].End() {
-		from = wire.NoOffset
-	}
-	end, damage, err := s.scan(from)
-	if err == nil && damage && end == from && from != wire.NoOffset {
-		end, damage, err = s.scan(wire.NoOffset)
-	}
+	limit := s.believable(segments[0].Base)
+	end, damage, err := s.findEnd(segments, limit)
 	if err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
 	}
-	if err := s.cut(segments, end, damage); err != nil {
+	// First what is remembered, then the bytes: no position on disk is ever
+	// beyond the log.
+	if last := wire.PhyOffset(s.lastMessage.Load()); end < s.state.VerifiedEnd {
+		s.state.VerifiedEnd, s.state.LastMessage = end, last
+		if err := s.saveState(); err != nil {
+			return err
+		}
+	}
+	if err := s.cut(segments, end, damage || limit != everything); err != nil {
 		return fmt.Errorf("cut the log back to %d: %w", end, err)
 	}
 	s.setEnds(end)
 	s.min.Store(int64(segments[0].Base))
 	s.flushed.Store(int64(segments[0].Base)) // until synced below
+	if s.state.Start == wire.NoOffset {
+		s.state.Start = segments[0].Base
+	}
+	s.state.Unsynced, s.state.Boot = false, s.boot
 	if err := s.openTail(segments, end); err != nil {
 		return err
 	}
 	return s.flush()
+}
+
+// everything is the limit of a walk that has none.
+const everything wire.PhyOffset = math.MaxInt64
+
+// believable returns where the walk has to stop: at what is known to be synced
+// where a sync has failed, because what the page cache shows behind it may never
+// get to the disk.
+func (s *Store) believable(start wire.PhyOffset) wire.PhyOffset {
+	if s.opt.OnlySynced || s.state.Unsynced {
+		return max(s.state.VerifiedEnd, start)
+	}
+	return everything
+}
+
+// findEnd walks from the last message that is known, or from the first one
+// where that is asked for or the known one is not to be found.
+func (s *Store) findEnd(segments []commitlog.Segment, limit wire.PhyOffset) (end wire.PhyOffset, damage bool, err error) {
+	from := s.state.LastMessage
+	if s.opt.Verify || s.opt.Disturbed || from < segments[0].Base || from >= segments[len(segments)-1].End() {
+		return s.scan(wire.NoOffset, limit)
+	}
+	end, damage, err = s.scan(from, limit)
+	if err == nil && end == from {
+		return s.scan(wire.NoOffset, limit)
+	}
+	return end, damage, err
 }
 
 // segments lists the log, and sets aside what lies behind a hole in it: a
@@ -74,28 +110,47 @@ func (s *Store) segments() ([]commitlog.Segment, error) {
 	}
 }
 
-// scan walks from a message boundary to the end of the log. damage says that
-// there is something other than one unfinished message behind that end.
-func (s *Store) scan(from wire.PhyOffset) (end wire.PhyOffset, damage bool, err error) {
+// scan walks from a message boundary to the end of the log, or to limit. damage
+// says that there is something other than one unfinished message behind the end.
+func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage bool, err error) {
 	sc, err := commitlog.NewScanner(s.logDir, s.opt.SegmentSize, from)
 	if err != nil {
 		return 0, false, err
 	}
 	defer func() { err = errors.Join(err, sc.Close()) }()
-	limit := wire.PhyOffset(1<<63 - 1)
-	if s.opt.OnlySynced && s.state.VerifiedEnd != wire.NoOffset {
-		limit = s.state.VerifiedEnd
-	}
+	full := fullSegments{store: s, base: wire.NoOffset}
 	end = sc.Offset()
 	for end < limit && sc.Next() {
 		rec := sc.Record()
+		if err := full.reached(min(rec.PhyOffset, limit)); err != nil {
+			return 0, false, err
+		}
+		if rec.End() > limit {
+			return min(rec.PhyOffset, limit), false, nil
+		}
+		if doubt, err := s.doubtful(end, rec); doubt || err != nil {
+			return end, true, err
+		}
+		full.message(rec)
 		s.passed(rec.End(), rec.PhyOffset, rec.StoreTimestamp, true)
-		end = sc.Offset()
+		end = rec.End()
 	}
 	if end >= limit {
 		return end, false, nil
 	}
-	end = sc.Offset()
+	// Where the walk went over a BLANK and found no message, the bytes behind the
+	// BLANK may not have come, which only the state can tell.
+	if sc.Offset() <= s.state.VerifiedEnd {
+		end = sc.Offset()
+	}
+	if err := full.reached(end); err != nil {
+		return 0, false, err
+	}
+	return s.judge(sc, end)
+}
+
+// judge says why the walk ended.
+func (s *Store) judge(sc *commitlog.Scanner, end wire.PhyOffset) (_ wire.PhyOffset, damage bool, err error) {
 	var corrupt *commitlog.CorruptError
 	var hole *commitlog.HoleError
 	switch why := sc.Err(); {
@@ -106,6 +161,41 @@ func (s *Store) scan(from wire.PhyOffset) (end wire.PhyOffset, damage bool, err 
 	default:
 		return end, false, why
 	}
+}
+
+// doubtful reports whether a message may be damaged, or what lies between end
+// and it, although it parses: the machine was restarted since it was written, it
+// was not known to be synced, and there is something that no checksum covers.
+// Pages that were lost read as zeros.
+func (s *Store) doubtful(end wire.PhyOffset, rec *commitlog.Record) (doubt bool, err error) {
+	if s.state.Boot == s.boot || rec.End() <= s.state.VerifiedEnd {
+		return false, nil
+	}
+	err = commitlog.Guard(func() error {
+		doubt = !rec.WellFormed() || rec.PhyOffset > max(end, s.state.VerifiedEnd)
+		return nil
+	})
+	return doubt, err
+}
+
+// fullSegments gives the segments that a walk has passed their times, which a
+// process that was killed may not have got to.
+type fullSegments struct {
+	store  *Store
+	base   wire.PhyOffset // of the segment of the last message, else NoOffset
+	stored commitlog.Millis
+}
+
+func (f *fullSegments) message(rec *commitlog.Record) {
+	f.base, f.stored = rec.PhyOffset.SegmentBase(f.store.opt.SegmentSize), rec.StoreTimestamp
+}
+
+// reached is called with each offset that the walk has come to.
+func (f *fullSegments) reached(at wire.PhyOffset) error {
+	if f.base == wire.NoOffset || at < f.base.Add(f.store.opt.SegmentSize) {
+		return nil
+	}
+	return setSegmentTime(filepath.Join(f.store.logDir, commitlog.Name(f.base)), f.stored)
 }
 
 // openTail opens the segment that holds end and every one before it that may

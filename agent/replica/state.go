@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -26,6 +27,12 @@ type State struct {
 	LastMessage wire.PhyOffset `json:"lastMessage"` // where the last message before VerifiedEnd starts; -1 unknown
 	Epoch       int64          `json:"epoch"`       // raised by each promotion
 	Promoted    bool           `json:"promoted"`    // handed to a broker
+	// Boot identifies the run of the kernel under which this was written. Under
+	// another one the log behind VerifiedEnd may have lost any of its pages.
+	Boot string `json:"boot"`
+	// Unsynced says that a sync failed: what lies behind VerifiedEnd may be in
+	// the page cache only, and must be written anew.
+	Unsynced bool `json:"unsynced,omitempty"`
 	// HistoryFrom is > 0 where the source held older messages that could not be
 	// asked for (stock HA port alone).
 	HistoryFrom wire.PhyOffset `json:"historyFrom,omitempty"`
@@ -33,8 +40,12 @@ type State struct {
 
 const stateFormat = 1
 
-// ErrNoState says that the directory has no state.json.
-var ErrNoState = errors.New("no replica state")
+var (
+	// ErrNoState says that the directory has no state.json.
+	ErrNoState = errors.New("no replica state")
+	// ErrStateFormat says that a newer version has written the state.
+	ErrStateFormat = errors.New("format of the replica state is not known to this version")
+)
 
 // stateFile is the envelope on disk: the CRC covers the bytes of State exactly
 // as they stand, so that a reader need not re-encode anything.
@@ -46,6 +57,15 @@ type stateFile struct {
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// bootID returns what is different after each start of the kernel.
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("find out which boot this is: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
 
 func statePath(dir string) string { return filepath.Join(AgentDir(dir), "state.json") }
 
@@ -71,7 +91,7 @@ func ReadState(dir string) (State, error) {
 		return State{}, fmt.Errorf("%s: %w", statePath(dir), err)
 	}
 	if s.Format != stateFormat {
-		return State{}, fmt.Errorf("%s: format %d is not known to this version (it knows %d)", statePath(dir), s.Format, stateFormat)
+		return State{}, fmt.Errorf("%s: %w: it is %d, known is %d", statePath(dir), ErrStateFormat, s.Format, stateFormat)
 	}
 	return s, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,8 +38,11 @@ var (
 	ErrNotAdjacent = errors.New("bytes do not continue the log")
 	// ErrDisturbed: somebody else changed the replica while it was held.
 	ErrDisturbed = errors.New("somebody else changed the replica")
-	// ErrFlush: an fdatasync failed; what it covered must be written anew.
+	// ErrFlush: a sync failed; what it covered must be written anew. The store
+	// takes nothing more, and is to be opened again.
 	ErrFlush = errors.New("flush failed")
+	// ErrClosed: the store was closed, abandoned or promoted.
+	ErrClosed = errors.New("the replica is closed")
 )
 
 // Options say which store to open and how.
@@ -54,10 +56,11 @@ type Options struct {
 	// Verify walks the log from its first byte instead of from the last synced message.
 	Verify bool
 	// OnlySynced drops what was not known to be synced, to have it written anew
-	// after a failed flush.
+	// after a failed flush. A replica that noted such a failure in its state is
+	// opened like this in any case.
 	OnlySynced bool
 	// Disturbed says that a broker's traces were made while this process held
-	// the store: they are set aside instead of refused.
+	// the store: they are set aside instead of refused. It implies Verify.
 	Disturbed bool
 	Now       func() time.Time // default time.Now
 
@@ -65,14 +68,14 @@ type Options struct {
 }
 
 // Ends are the positions of a store, read at one moment. On an empty store all
-// of them are wire.NoOffset.
+// of them are wire.NoOffset, or the offset given to Begin.
 type Ends struct {
 	Min, Written, Verified, Flushed, Acked wire.PhyOffset
 }
 
-// Store is an open replica. Append, Verify, Compare, DropBefore, Promote and
-// Close belong to one goroutine; Run to another; Ends, Intact and LastMessage
-// are safe from any.
+// Store is an open replica. Begin, Append, Verify and DropUnverified belong to
+// one goroutine, Run to another, and everything else may be called from any.
+// Close, Abandon and Promote come when those two have ended.
 type Store struct {
 	opt    Options
 	lock   *Lock
@@ -84,17 +87,24 @@ type Store struct {
 	lastStored                      atomic.Int64 // its STORETIMESTAMP, Unix milliseconds
 	messages                        atomic.Int64 // verified since Open
 
-	layout sync.Mutex // held while segments come and go, and while that is checked
+	// Locks are taken in this order.
+	layout  sync.Mutex // held while segments come and go, and while that is checked
+	syncing sync.Mutex // held over syncs and their verdict, and while files are closed
+	saving  sync.Mutex // held while state.json is replaced
 
 	mu     sync.Mutex
 	open   []*segment       // ascending, from the oldest unflushed or unverified to the tail; guarded by mu
 	bases  []wire.PhyOffset // of every segment, ascending; guarded by mu
-	state  State            // as last written; guarded by mu
+	state  State            // guarded by mu
 	newDir bool             // a segment was born or removed since the last directory sync; guarded by mu
+	failed error            // the first failed sync; guarded by mu
+	closed bool             // guarded by mu
 
 	nudge     chan struct{} // wakes Run; one slot
 	listeners listeners
 	record    commitlog.Record // owned by the appending goroutine
+	boot      string           // which run of the kernel this is; set by Open
+	touched   wire.PhyOffset   // how far a failed write may have got, else NoOffset; owned by the appending goroutine
 }
 
 // segment is one open file of the log with its mapping.
@@ -104,6 +114,7 @@ type segment struct {
 	path string
 	file segmentFile
 	view *commitlog.View
+	id   os.FileInfo // of the file, to notice another one in its place
 }
 
 // close releases both descriptors of the segment.
@@ -131,7 +142,7 @@ func Open(opt Options, lock *Lock) (*Store, error) {
 	if opt.disk == nil {
 		opt.disk = osDisk{tmp: filepath.Join(AgentDir(opt.Dir), "tmp")}
 	}
-	s := &Store{opt: opt, lock: lock, logDir: opt.CommitLogDir, nudge: make(chan struct{}, 1)}
+	s := &Store{opt: opt, lock: lock, logDir: opt.CommitLogDir, nudge: make(chan struct{}, 1), touched: wire.NoOffset}
 	s.setEnds(wire.NoOffset)
 	s.lastMessage.Store(int64(wire.NoOffset))
 	if err := s.admit(); err != nil {
@@ -169,7 +180,12 @@ func (s *Store) admit() error {
 	default:
 		s.state = State{SegmentSize: s.opt.SegmentSize, Start: wire.NoOffset, VerifiedEnd: wire.NoOffset, LastMessage: wire.NoOffset}
 	}
-	s.state.Cluster, s.state.BrokerName = s.opt.Cluster, s.opt.BrokerName
+	if s.boot, err = bootID(); err != nil {
+		return err
+	}
+	if s.opt.Cluster != "" || s.opt.BrokerName != "" {
+		s.state.Cluster, s.state.BrokerName = s.opt.Cluster, s.opt.BrokerName
+	}
 	if traces := brokerTraces(dir); len(traces) > 0 {
 		segments, err := commitlog.List(s.logDir)
 		if err != nil {
@@ -178,11 +194,14 @@ func (s *Store) admit() error {
 		if len(segments) > 0 && !s.opt.Disturbed {
 			return fmt.Errorf("%s has %v: %w", dir, traces, ErrBrokerWrote)
 		}
-		if _, err := setAside(dir, s.opt.Now(), traces...); err != nil {
+		if err := setAside(dir, s.opt.Now(), traces...); err != nil {
 			return err
 		}
 	}
-	return s.assertBootContract()
+	if err := s.assertBootContract(); err != nil {
+		return err
+	}
+	return removeLeftovers(filepath.Join(AgentDir(dir), "tmp"))
 }
 
 // assertBootContract makes sure that a broker which boots on the directory, now
@@ -206,12 +225,15 @@ func (s *Store) assertBootContract() error {
 
 // Ends returns where the store is.
 func (s *Store) Ends() Ends {
-	// Read from behind to the front, so that no end shows up beyond the one it
-	// must stay below.
-	e := Ends{Flushed: wire.PhyOffset(s.flushed.Load())}
-	e.Verified = wire.PhyOffset(s.verified.Load())
-	e.Written = wire.PhyOffset(s.written.Load())
-	e.Min = wire.PhyOffset(s.min.Load())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Only the written end moves without the lock, and never below verified.
+	e := Ends{
+		Min:      wire.PhyOffset(s.min.Load()),
+		Flushed:  wire.PhyOffset(s.flushed.Load()),
+		Verified: wire.PhyOffset(s.verified.Load()),
+		Written:  wire.PhyOffset(s.written.Load()),
+	}
 	e.Acked = e.Verified
 	if s.opt.Ack == AckDisk {
 		e.Acked = e.Flushed
@@ -220,7 +242,11 @@ func (s *Store) Ends() Ends {
 }
 
 // Empty reports whether the store has no segment yet.
-func (s *Store) Empty() bool { return s.min.Load() == int64(wire.NoOffset) }
+func (s *Store) Empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.bases) == 0
+}
 
 // Messages returns how many messages were verified since Open.
 func (s *Store) Messages() int64 { return s.messages.Load() }
@@ -243,7 +269,7 @@ func (s *Store) Dir() string { return s.opt.Dir }
 // CommitLogDir returns where the segments are.
 func (s *Store) CommitLogDir() string { return s.logDir }
 
-// State returns what state.json says.
+// State returns what state.json says, or will say when it is written next.
 func (s *Store) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,6 +277,8 @@ func (s *Store) State() State {
 }
 
 func (s *Store) setEnds(o wire.PhyOffset) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, p := range []*atomic.Int64{&s.min, &s.written, &s.verified, &s.flushed} {
 		p.Store(int64(o))
 	}
@@ -271,26 +299,38 @@ func (s *Store) segmentAt(o wire.PhyOffset) *segment {
 // attach takes a segment file into the set of open ones.
 func (s *Store) attach(base wire.PhyOffset, file segmentFile) (*segment, error) {
 	seg := &segment{base: base, end: base.Add(s.opt.SegmentSize), path: filepath.Join(s.logDir, commitlog.Name(base)), file: file}
-	view, err := commitlog.OpenView(seg.path)
-	if err != nil {
+	var err error
+	if seg.id, err = os.Lstat(seg.path); err != nil {
+		return nil, errors.Join(fmt.Errorf("look at segment: %w", err), file.Close())
+	}
+	if seg.view, err = commitlog.OpenView(seg.path); err != nil {
 		return nil, errors.Join(fmt.Errorf("map segment: %w", err), file.Close())
 	}
-	seg.view = view
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = append(s.open, seg)
-	if !slices.Contains(s.bases, base) {
-		s.bases = append(s.bases, base)
-		s.newDir = true
-	}
 	return seg, nil
 }
 
+// usable returns why the store takes nothing more, if so.
+func (s *Store) usable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	return s.failed
+}
+
 // Close stops using the store: what was received and verified is synced, what
-// lies behind it is erased, and the lock is released. A broker can boot on the
-// directory afterwards.
+// lies behind it is erased, and the lock is released, after an error too. A
+// broker can boot on the directory afterwards. Closing a store again, or one
+// that was abandoned or promoted, does nothing.
 func (s *Store) Close() error {
 	err := s.settle()
+	if errors.Is(err, ErrClosed) {
+		return nil
+	}
 	return errors.Join(err, s.closeSegments(), s.lock.Release())
 }
 
@@ -300,6 +340,9 @@ func (s *Store) Abandon() error { return s.closeSegments() }
 
 // settle erases the incomplete message at the end and syncs everything.
 func (s *Store) settle() error {
+	if err := s.usable(); err != nil {
+		return err
+	}
 	if s.Empty() {
 		return nil
 	}
@@ -310,8 +353,11 @@ func (s *Store) settle() error {
 }
 
 func (s *Store) closeSegments() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	var errs []error
 	for _, seg := range s.open {
 		errs = append(errs, seg.close())

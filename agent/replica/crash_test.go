@@ -1,0 +1,5 @@
+package replica
+
+const roleVariable = "HAAGENT_REPLICA_ROLE"
+
+func play(string) int { return 2 }

@@ -1,0 +1,103 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/wire"
+)
+
+// salvageDir makes a new folder for bytes that are cut back.
+func (s *Store) salvageDir() (string, error) {
+	target, err := freshDir(filepath.Join(AgentDir(s.opt.Dir), "salvage"), s.opt.Now())
+	if err != nil {
+		return "", fmt.Errorf("make room for salvage: %w", err)
+	}
+	return target, nil
+}
+
+// salvageSegments moves whole segments out of the log, newest first.
+func (s *Store) salvageSegments(segments []commitlog.Segment) error {
+	if len(segments) == 0 {
+		return nil
+	}
+	target, err := s.salvageDir()
+	if err != nil {
+		return err
+	}
+	for i := len(segments) - 1; i >= 0; i-- {
+		to := filepath.Join(target, filepath.Base(segments[i].Path))
+		if err := moveFile(segments[i].Path, to); err != nil {
+			return fmt.Errorf("salvage segment: %w", err)
+		}
+	}
+	return errors.Join(syncDir(target), s.opt.disk.syncDir(s.logDir))
+}
+
+// salvageTail copies the bytes of seg from end to the last one that is not zero.
+func (s *Store) salvageTail(seg commitlog.Segment, end wire.PhyOffset) (err error) {
+	view, err := commitlog.OpenView(seg.Path)
+	if err != nil {
+		return fmt.Errorf("salvage: %w", err)
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	return commitlog.Guard(func() error {
+		rest := bytes.TrimRight(view.Bytes()[end.Sub(seg.Base):], "\x00")
+		if len(rest) == 0 {
+			return nil
+		}
+		target, err := s.salvageDir()
+		if err != nil {
+			return err
+		}
+		if err := writeNew(filepath.Join(target, "from-"+commitlog.Name(end)), bytes.NewReader(rest)); err != nil {
+			return fmt.Errorf("salvage: %w", err)
+		}
+		return syncDir(target)
+	})
+}
+
+// moveFile renames a file, or copies it where the target is on another file
+// system; the original goes once the copy is on disk.
+func moveFile(from, to string) error {
+	err := os.Rename(from, to)
+	if !errors.Is(err, unix.EXDEV) {
+		return err
+	}
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	err = writeNew(to, f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(to)); err != nil {
+		return err
+	}
+	return os.Remove(from)
+}
+
+// writeNew writes and syncs a file that does not exist yet. What it could not
+// finish it removes.
+func writeNew(path string, content io.Reader) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
