@@ -147,7 +147,7 @@ func (m *metadataLoop) intact() error {
 func (m *metadataLoop) status(now time.Time) control.Metadata {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := control.Metadata{AgeSeconds: -1, Generation: m.installer.Generation(), Files: metadataFiles(m.installer.Status(max(m.store.Ends().Verified, 0)))}
+	out := control.Metadata{AgeSeconds: -1, Generation: m.installer.Generation(), Files: metadataFiles(m.installer.Status())}
 	if !m.taken.IsZero() {
 		out.AgeSeconds = now.Sub(m.taken).Seconds()
 	}

@@ -200,11 +200,10 @@ brokerRole=ASYNC_MASTER
 storePathRootDir=%s
 storePathCommitLog=%s
 mappedFileSizeCommitLog=%d
-mapedFileSizeCommitLog=%d
 # and start an unmodified broker of the source's version with it:
 #   sh bin/mqbroker -c broker.conf
 # It rebuilds its queues from the log before it serves.
-`, dir, p.Min, p.End, p.Epoch, cluster, name, dir, filepath.Join(dir, "commitlog"), p.SegmentSize, p.SegmentSize)
+`, dir, p.Min, p.End, p.Epoch, cluster, name, dir, filepath.Join(dir, "commitlog"), p.SegmentSize)
 	return err
 }
 
