@@ -160,36 +160,42 @@ func parseMessage(window []byte, at wire.PhyOffset, size wire.ByteSize, magic ui
 	}
 
 	body := window[bodyAt : bodyAt+bodyLen : bodyAt+bodyLen]
-	bodyCRC := binary.BigEndian.Uint32(window[posBodyCRC:])
 	if bodyLen > 0 {
+		bodyCRC := binary.BigEndian.Uint32(window[posBodyCRC:])
 		if sum := checksum(body); sum != bodyCRC {
 			return corrupt(at, ErrBadCRC, "BODYCRC 0x%08x, the body has 0x%08x", bodyCRC, sum)
 		}
 	}
-	storeTimeAt := posBornHost + born
-	storeHostAt := storeTimeAt + 8
-	reconsumeAt := storeHostAt + store
 	*rec = Record{
-		PhyOffset:                 at,
-		Size:                      size,
-		Magic:                     magic,
-		BodyCRC:                   bodyCRC,
-		QueueID:                   int32(binary.BigEndian.Uint32(window[posQueueID:])),
-		Flag:                      int32(binary.BigEndian.Uint32(window[posFlag:])),
-		QueueOffset:               int64(binary.BigEndian.Uint64(window[posQueueOffset:])),
-		SysFlag:                   sysFlag,
-		BornTimestamp:             Millis(binary.BigEndian.Uint64(window[posBornTimestamp:])),
-		StoreTimestamp:            Millis(binary.BigEndian.Uint64(window[storeTimeAt:])),
-		BornHost:                  window[posBornHost:storeTimeAt:storeTimeAt],
-		StoreHost:                 window[storeHostAt:reconsumeAt:reconsumeAt],
-		ReconsumeTimes:            int32(binary.BigEndian.Uint32(window[reconsumeAt:])),
-		PreparedTransactionOffset: int64(binary.BigEndian.Uint64(window[reconsumeAt+4:])),
-		Body:                      body,
-		Topic:                     window[topicAt : topicAt+topicLen : topicAt+topicLen],
-		Properties:                window[propertiesAt:total:total],
-		raw:                       window[:total:total],
+		PhyOffset:  at,
+		Size:       size,
+		Magic:      magic,
+		SysFlag:    sysFlag,
+		Body:       body,
+		Topic:      window[topicAt : topicAt+topicLen : topicAt+topicLen],
+		Properties: window[propertiesAt:total:total],
+		raw:        window[:total:total],
 	}
+	rec.readHeader(born, store)
 	return nil
+}
+
+// readHeader fills in the fields in front of the body that no check looks at.
+func (r *Record) readHeader(bornSize, storeSize int) {
+	be := binary.BigEndian
+	storeTimeAt := posBornHost + bornSize
+	storeHostAt := storeTimeAt + 8
+	reconsumeAt := storeHostAt + storeSize
+	r.BodyCRC = be.Uint32(r.raw[posBodyCRC:])
+	r.QueueID = int32(be.Uint32(r.raw[posQueueID:]))
+	r.Flag = int32(be.Uint32(r.raw[posFlag:]))
+	r.QueueOffset = int64(be.Uint64(r.raw[posQueueOffset:]))
+	r.BornTimestamp = Millis(be.Uint64(r.raw[posBornTimestamp:]))
+	r.StoreTimestamp = Millis(be.Uint64(r.raw[storeTimeAt:]))
+	r.BornHost = r.raw[posBornHost:storeTimeAt:storeTimeAt]
+	r.StoreHost = r.raw[storeHostAt:reconsumeAt:reconsumeAt]
+	r.ReconsumeTimes = int32(be.Uint32(r.raw[reconsumeAt:]))
+	r.PreparedTransactionOffset = int64(be.Uint64(r.raw[reconsumeAt+4:]))
 }
 
 func hostSize(sysFlag, v6 int32) int {

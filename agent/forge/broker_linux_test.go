@@ -122,7 +122,7 @@ func topicsJSON(t *testing.T, topics map[string]map[string]forgedMessage) []byte
 		}
 	}
 	b, err := json.Marshal(map[string]any{
-		"dataVersion":      map[string]any{"counter": 1, "timestamp": 1_700_000_000_000},
+		"dataVersion":      map[string]any{"counter": 1, "timestamp": int64(1_700_000_000_000)},
 		"topicConfigTable": table,
 	})
 	if err != nil {
