@@ -120,24 +120,31 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 	defer func() { err = errors.Join(err, sc.Close()) }()
 	full := fullSegments{store: s, base: wire.NoOffset}
 	end = sc.Offset()
-	for end < limit && sc.Next() {
-		rec := sc.Record()
-		if err := full.reached(min(rec.PhyOffset, limit)); err != nil {
+	var last message // not passed yet: what follows decides
+	for last.next(end) < limit && sc.Next() {
+		end = s.accept(last, end)
+		last, err = look(sc.Record())
+		if err != nil {
 			return 0, false, err
 		}
-		if rec.End() > limit {
-			return min(rec.PhyOffset, limit), false, nil
+		if err := full.reached(min(last.at, limit)); err != nil {
+			return 0, false, err
 		}
-		if doubt, err := s.doubtful(end, rec); doubt || err != nil {
-			return end, true, err
+		if last.end > limit {
+			return min(last.at, limit), false, nil
 		}
-		full.message(rec)
-		s.passed(rec.End(), rec.PhyOffset, rec.StoreTimestamp, true)
-		end = rec.End()
+		if s.state.Boot != s.boot && last.end > s.state.VerifiedEnd && (!last.wellFormed || last.at > max(end, s.state.VerifiedEnd)) {
+			return end, true, nil
+		}
+		full.base, full.stored = last.at.SegmentBase(s.opt.SegmentSize), last.stored
 	}
-	if end >= limit {
+	if last.next(end) >= limit {
+		return s.accept(last, end), false, nil
+	}
+	if sc.Offset() == last.end && last.end > s.state.VerifiedEnd && !last.closed {
 		return end, false, nil
 	}
+	end = s.accept(last, end)
 	// Where the walk went over a BLANK and found no message, the bytes behind the
 	// BLANK may not have come, which only the state can tell.
 	if sc.Offset() <= s.state.VerifiedEnd {
@@ -146,36 +153,55 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 	if err := full.reached(end); err != nil {
 		return 0, false, err
 	}
-	return s.judge(sc, end)
+	damage, err = judge(sc.Err())
+	return end, damage, err
 }
 
-// judge says why the walk ended.
-func (s *Store) judge(sc *commitlog.Scanner, end wire.PhyOffset) (_ wire.PhyOffset, damage bool, err error) {
-	var corrupt *commitlog.CorruptError
-	var hole *commitlog.HoleError
-	switch why := sc.Err(); {
-	case errors.Is(why, commitlog.ErrNotYet):
-		return end, false, nil
-	case errors.As(why, &corrupt), errors.As(why, &hole):
-		return end, true, nil
-	default:
-		return end, false, why
-	}
+// message is what a walk keeps of a record.
+type message struct {
+	at, end wire.PhyOffset
+	stored  commitlog.Millis
+	// Body and lengths are checked, but zeros in topic or properties may be bytes
+	// that never came: pages that were lost with the machine, or, at the end of a
+	// record with nothing behind it, the rest of an interrupted write.
+	wellFormed bool // there are none
+	closed     bool // nor at the very end, at least
 }
 
-// doubtful reports whether a message may be damaged, or what lies between end
-// and it, although it parses: the machine was restarted since it was written, it
-// was not known to be synced, and there is something that no checksum covers.
-// Pages that were lost read as zeros.
-func (s *Store) doubtful(end wire.PhyOffset, rec *commitlog.Record) (doubt bool, err error) {
-	if s.state.Boot == s.boot || rec.End() <= s.state.VerifiedEnd {
-		return false, nil
-	}
-	err = commitlog.Guard(func() error {
-		doubt = !rec.WellFormed() || rec.PhyOffset > max(end, s.state.VerifiedEnd)
+// look takes from a record what is needed of it later.
+func look(rec *commitlog.Record) (message, error) {
+	m := message{at: rec.PhyOffset, end: rec.End(), stored: rec.StoreTimestamp}
+	err := commitlog.Guard(func() error {
+		m.wellFormed = rec.WellFormed()
+		m.closed = m.wellFormed || rec.Bytes()[rec.Size-1] != 0
 		return nil
 	})
-	return doubt, err
+	return m, err
+}
+
+// next returns the end of the message, or end where there is none.
+func (m message) next(end wire.PhyOffset) wire.PhyOffset { return max(m.end, end) }
+
+// accept passes a message, if there is one, and returns the end of the log.
+func (s *Store) accept(m message, end wire.PhyOffset) wire.PhyOffset {
+	if m.end <= end {
+		return end
+	}
+	s.passed(m.end, m.at, m.stored, true)
+	return m.end
+}
+
+// judge says whether a walk ended at damage rather than at an unfinished message.
+func judge(why error) (damage bool, err error) {
+	var corrupt *commitlog.CorruptError
+	var hole *commitlog.HoleError
+	switch {
+	case errors.Is(why, commitlog.ErrNotYet):
+		return false, nil
+	case errors.As(why, &corrupt), errors.As(why, &hole):
+		return true, nil
+	}
+	return false, why
 }
 
 // fullSegments gives the segments that a walk has passed their times, which a
@@ -184,10 +210,6 @@ type fullSegments struct {
 	store  *Store
 	base   wire.PhyOffset // of the segment of the last message, else NoOffset
 	stored commitlog.Millis
-}
-
-func (f *fullSegments) message(rec *commitlog.Record) {
-	f.base, f.stored = rec.PhyOffset.SegmentBase(f.store.opt.SegmentSize), rec.StoreTimestamp
 }
 
 // reached is called with each offset that the walk has come to.
