@@ -30,6 +30,8 @@ type BrokerOptions struct {
 	// broker boots on what the directory holds.
 	Dir string
 	// NameServer is the host:port that the broker registers with; none where empty.
+	// It must list the broker's address in its answer to request 106 within 30 s,
+	// unless nothing listens there at all.
 	NameServer string
 	// Role is ASYNC_MASTER (where empty), SYNC_MASTER or SLAVE.
 	Role string

@@ -25,7 +25,9 @@
 //		diff := brokertest.Diff(sent, d.PullN(t, "orders", 100))
 //	}
 //
-// Everything is killed when the test ends, and dies with the test process. Ports
+// Everything is killed when the test ends, and dies with the test process; a
+// goroutine that is locked to its thread, say to be in a network namespace, must
+// not end while what it started is needed, unless it unlocks first. Ports
 // lie below 32768, where no outgoing connection takes them, and are reserved
 // against other tests of this and of other processes until the test ends.
 //
