@@ -39,7 +39,7 @@ func (s *Store) cut(segments []commitlog.Segment, end wire.PhyOffset, keep bool)
 	s.bases = s.bases[:len(s.bases)-len(later)]
 	if len(later) > 0 {
 		if err := s.opt.disk.syncDir(s.logDir); err != nil {
-			return err
+			return s.fail(fmt.Errorf("%w: %w", ErrFlush, err))
 		}
 	}
 	if own == nil {
@@ -51,7 +51,11 @@ func (s *Store) cut(segments []commitlog.Segment, end wire.PhyOffset, keep bool)
 	}
 	err = file.zero(int64(end.Sub(own.Base)), int64(own.End().Sub(end)))
 	if err == nil {
-		err = file.datasync()
+		// What fails here may be messages before the end, which the last process
+		// had no time to sync: the next one must not believe in them.
+		if err = file.datasync(); err != nil {
+			err = s.fail(fmt.Errorf("%w: %w", ErrFlush, err))
+		}
 	}
 	return errors.Join(err, file.Close())
 }

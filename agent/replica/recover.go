@@ -107,6 +107,9 @@ func (s *Store) segments() ([]commitlog.Segment, error) {
 		if err := s.salvageSegments(behind); err != nil {
 			return nil, err
 		}
+		if err := s.opt.disk.syncDir(s.logDir); err != nil {
+			return nil, s.fail(fmt.Errorf("%w: %w", ErrFlush, err))
+		}
 	}
 }
 

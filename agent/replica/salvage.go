@@ -23,7 +23,8 @@ func (s *Store) salvageDir() (string, error) {
 	return target, nil
 }
 
-// salvageSegments moves whole segments out of the log, newest first.
+// salvageSegments moves whole segments out of the log, newest first. The caller
+// syncs the directory of the log.
 func (s *Store) salvageSegments(segments []commitlog.Segment) error {
 	if len(segments) == 0 {
 		return nil
@@ -38,7 +39,7 @@ func (s *Store) salvageSegments(segments []commitlog.Segment) error {
 			return fmt.Errorf("salvage segment: %w", err)
 		}
 	}
-	return errors.Join(syncDir(target), s.opt.disk.syncDir(s.logDir))
+	return syncDir(target)
 }
 
 // salvageTail copies the bytes of seg from end to the last one that is not zero.
