@@ -38,11 +38,12 @@ func (a *acceptor) run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// accept accepts until ctx ends, which closes the listener.
 func (a *acceptor) accept(ctx context.Context) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
-	// Connections end with this one, too, where the listener fails.
-	ctx, cancel := context.WithCancel(ctx)
+	// Connections also end where the listener fails.
+	live, cancel := context.WithCancel(ctx)
 	defer cancel()
 	slots := make(chan struct{}, a.max)
 	pause := firstAcceptPause
@@ -68,7 +69,7 @@ func (a *acceptor) accept(ctx context.Context) error {
 		case slots <- struct{}{}:
 			conns.Go(func() {
 				defer func() { <-slots }()
-				a.one(ctx, conn)
+				a.one(live, conn)
 			})
 		default:
 			a.closed(conn, errors.Join(ErrTooManyConns, closed(conn.Close())))

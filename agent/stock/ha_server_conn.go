@@ -226,17 +226,9 @@ func (c *haConn) open() (bool, error) {
 		return true, nil // closed at its end, so it is the right one
 	}
 	base := c.next.SegmentBase(c.opt.SegmentSize)
-	path := filepath.Join(c.opt.CommitLogDir, commitlog.Name(base))
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("segment of offset %d: %w", c.next, err)
-	}
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || wire.ByteSize(info.Size()) != c.opt.SegmentSize {
-		return false, errors.Join(err, f.Close())
+	f, err := openSegment(c.opt.CommitLogDir, base, c.opt.SegmentSize)
+	if f == nil {
+		return false, err
 	}
 	c.file, c.base = f, base
 	if c.body == nil {
@@ -246,6 +238,24 @@ func (c *haConn) open() (bool, error) {
 		c.parts = make([][]byte, 0, 2*frames)
 	}
 	return true, nil
+}
+
+// openSegment opens the segment that starts at base. It returns nil without an
+// error where there is none of full length, such as one that is just being born.
+func openSegment(dir string, base wire.PhyOffset, size wire.ByteSize) (*os.File, error) {
+	// O_NONBLOCK keeps a FIFO of that name from holding us up.
+	f, err := os.OpenFile(filepath.Join(dir, commitlog.Name(base)), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open segment: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || wire.ByteSize(info.Size()) != size {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 func (c *haConn) closeFile() error {

@@ -3,12 +3,14 @@ package stock_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -182,6 +184,33 @@ func (l *servedLog) awaitClose(n int, want error) {
 	}
 }
 
+// awaitRequests waits until n slaves have asked for something.
+func (l *servedLog) awaitRequests(n int) {
+	l.t.Helper()
+	l.await(func(reports []haReport, _ []error) bool {
+		got := 0
+		for _, r := range reports {
+			if r.request {
+				got++
+			}
+		}
+		return got >= n
+	})
+}
+
+// seen returns the reports so far.
+func (l *servedLog) seen() []haReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.reports)
+}
+
+// sum returns the SHA-256 of what the log holds from off up to end.
+func (l *servedLog) sum(off, end wire.PhyOffset) []byte {
+	h := sha256.Sum256(l.bytes(off, end))
+	return h[:]
+}
+
 // serveHA runs a server until the test ends and returns its address.
 func serveHA(t testing.TB, opt stock.HAServerOptions) string {
 	t.Helper()
@@ -191,20 +220,37 @@ func serveHA(t testing.TB, opt stock.HAServerOptions) string {
 
 // run runs a server until the test ends, when it must end without an error.
 func run(t testing.TB, server func(context.Context) error) {
+	r := start(server)
+	t.Cleanup(func() { r.stop(t) })
+}
+
+// running is a server.
+type running struct {
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func startHA(opt stock.HAServerOptions) running { return start(stock.NewHAServer(opt).Run) }
+
+func start(server func(context.Context) error) running {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("server: %v", err)
-			}
-		case <-time.After(patience):
-			t.Error("server does not end")
+	r := running{cancel, make(chan error, 1)}
+	go func() { r.done <- server(ctx) }()
+	return r
+}
+
+// stop ends a server, which must come to its end without an error.
+func (r running) stop(t testing.TB) {
+	t.Helper()
+	r.cancel()
+	select {
+	case err := <-r.done:
+		if err != nil {
+			t.Errorf("server: %v", err)
 		}
-	})
+	case <-time.After(patience):
+		t.Error("server does not end")
+	}
 }
 
 // haPeer is the slave's end of a connection.
