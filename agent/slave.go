@@ -138,6 +138,11 @@ func (a *Agent) forget(store *replica.Store) {
 // remembers, or from the source. A size of 0 says that there is no source.
 func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, error) {
 	dir := a.cfg.Dir
+	if s.lock == nil { // a store in use is that before anything else
+		if err := replica.CheckLock(dir); err != nil {
+			return replica.Options{}, stock.StoreProblem(dir, err)
+		}
+	}
 	kind, err := replica.Classify(dir, a.cfg.CommitLogDir)
 	if err != nil {
 		return replica.Options{}, stock.StoreProblem(dir, err)

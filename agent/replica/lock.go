@@ -38,13 +38,44 @@ func AcquireLock(dir string) (*Lock, error) {
 		return &Lock{f: f}, nil
 	}
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		err = ErrLocked
-		holder := unix.Flock_t{Type: unix.F_WRLCK, Start: 0, Len: 1}
-		if unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &holder) == nil && holder.Pid > 0 {
-			err = fmt.Errorf("%w (process %d)", ErrLocked, holder.Pid)
+		if err = heldBy(f); err == nil {
+			err = ErrLocked // given up since
 		}
 	}
 	return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+}
+
+// CheckLock returns an error matching ErrLocked if somebody holds the lock of
+// the store at dir. It changes nothing, unlike AcquireLock, so it may be asked
+// of any directory.
+func CheckLock(dir string) error {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at store lock: %w", err)
+	}
+	if held := heldBy(f); held != nil {
+		err = fmt.Errorf("%s: %w", f.Name(), held)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// heldBy returns an error matching ErrLocked, with the process that has the
+// lock where the kernel tells, or nil where nobody else has it.
+func heldBy(f *os.File) error {
+	holder := unix.Flock_t{Type: unix.F_WRLCK, Start: 0, Len: 1}
+	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &holder)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at store lock: %w", err)
+	case holder.Type == unix.F_UNLCK:
+		return nil
+	case holder.Pid > 0:
+		return fmt.Errorf("%w (process %d)", ErrLocked, holder.Pid)
+	}
+	return ErrLocked
 }
 
 // check returns an error matching ErrDisturbed where others would not find the
