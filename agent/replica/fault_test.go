@@ -154,6 +154,7 @@ func (r *session) step(n int) error {
 // segment fail once. Whatever it was, the replica becomes whole without a
 // restart, and nothing counts as synced that a failed sync has lost.
 func TestFault31_Fault92_EveryDiskCallFailsOnce(t *testing.T) {
+	t.Parallel()
 	v := anyMessage
 	v.MaxSize = 3000
 	log := makeLog(7, 12000, 12000, 24, v)

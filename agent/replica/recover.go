@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 
 	"github.com/haagent/haagent/agent/commitlog"
@@ -149,9 +150,15 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 	}
 	end = s.accept(last, end)
 	// Where the walk went over a BLANK and found no message, the bytes behind the
-	// BLANK may not have come, which only the state can tell.
-	if sc.Offset() <= s.state.VerifiedEnd {
-		end = sc.Offset()
+	// BLANK may not have come.
+	if sc.Offset() > end {
+		whole, err := full.complete(sc.Offset())
+		if err != nil {
+			return 0, false, err
+		}
+		if whole {
+			end = sc.Offset()
+		}
 	}
 	if err := full.reached(end); err != nil {
 		return 0, false, err
@@ -213,6 +220,20 @@ type fullSegments struct {
 	store  *Store
 	base   wire.PhyOffset // of the segment of the last message, else NoOffset
 	stored commitlog.Millis
+}
+
+// complete reports whether the segment that ends at end is known to be whole:
+// from the state, or from its time, which it is given when all of it was there.
+func (f *fullSegments) complete(end wire.PhyOffset) (bool, error) {
+	s := f.store
+	if end <= s.state.VerifiedEnd {
+		return true, nil
+	}
+	if s.state.Boot != s.boot || f.base.Add(s.opt.SegmentSize) != end {
+		return false, nil
+	}
+	info, err := os.Lstat(filepath.Join(s.logDir, commitlog.Name(f.base)))
+	return err == nil && info.ModTime().Equal(f.stored.Time()), err
 }
 
 // reached is called with each offset that the walk has come to.
