@@ -79,6 +79,7 @@ func (d *demo) inTempDir(ctx context.Context, keep bool) error {
 }
 
 func (d *demo) say(format string, args ...any) {
+	d.screen.settle()
 	fmt.Fprintf(d.screen, format+"\n", args...)
 }
 
@@ -117,11 +118,11 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.slave(ctx, act, false); err != nil {
 		return err
 	}
-	d.say("\nthe slave goes away; the source goes on")
+	d.say("the slave goes away; the source goes on")
 	if err := d.away(ctx, d.duration*2/10); err != nil {
 		return err
 	}
-	d.say("\nthe slave comes back and asks for what it missed")
+	d.say("the slave comes back and asks for what it missed")
 	return d.slave(ctx, act, true)
 }
 
@@ -186,10 +187,8 @@ func (d *demo) line(ctx context.Context, s control.Status) error {
 	every := time.Second
 	if d.screen.terminal {
 		every = 100 * time.Millisecond
-		fmt.Fprintf(d.screen, "\r\x1b[K%s", text)
-	} else {
-		d.say("%s", text)
 	}
+	d.screen.rewrite(text)
 	if s.State == state.CatchingUp || s.State == state.Connecting || s.State == state.Starting {
 		every = 50 * time.Millisecond
 	}
@@ -213,7 +212,7 @@ func (d *demo) verdict(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("")
+	d.screen.settle()
 	answered, timedOut := d.master.waits()
 	if !r.Same() || r.A.End != r.B.End || r.A.Messages != r.B.Messages || p.End != r.A.End {
 		return &exitError{code: exitDifferent, err: fmt.Errorf("the replica is not equal: source ends at %d with %d messages, replica at %d with %d, first difference %d",

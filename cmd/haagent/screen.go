@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type screen struct {
 	terminal bool
 
 	mu       sync.Mutex
+	live     string        // a line that is rewritten in place, at the bottom
 	progress *mpb.Progress // nil while no bar is shown
 	bar      *mpb.Bar
 	start    int64 // verified offset when the bar appeared
@@ -33,11 +35,41 @@ func newScreen(w io.Writer) *screen { return &screen{out: w, terminal: isTermina
 func (s *screen) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.progress != nil {
+	switch {
+	case s.progress != nil:
 		return s.progress.Write(b)
+	case s.live != "":
+		discardErrors(s.out, slices.Concat([]byte(clearLine), b, []byte(s.live)))
+	default:
+		discardErrors(s.out, b)
 	}
-	discardErrors(s.out, b)
 	return len(b), nil
+}
+
+// clearLine goes to the start of the line and empties it.
+const clearLine = "\r\x1b[K"
+
+// rewrite shows text in place of the last one on a terminal, and as a line of
+// its own elsewhere. Log lines go above it.
+func (s *screen) rewrite(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.terminal {
+		discardErrors(s.out, []byte(text+"\n"))
+		return
+	}
+	discardErrors(s.out, []byte(clearLine+text))
+	s.live = text
+}
+
+// settle leaves the rewritten line where it is and goes on below it.
+func (s *screen) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live != "" {
+		discardErrors(s.out, []byte("\n"))
+		s.live = ""
+	}
 }
 
 // showBar shows or hides the bar as the state asks.
