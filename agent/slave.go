@@ -50,7 +50,7 @@ func (a *Agent) slave(ctx context.Context, opened func()) error {
 			return ignoreCanceled(err)
 		}
 		p := state.AsProblem(err)
-		if first && (p == nil || p.State == state.Locked || errors.Is(err, os.ErrPermission)) && err != nil {
+		if first && p != nil && (p.State == state.Locked || errors.Is(err, os.ErrPermission)) {
 			return err
 		}
 		first = false
