@@ -27,14 +27,25 @@ func PromoteDir(dir string) (control.Promotion, error) {
 	if err != nil {
 		return control.Promotion{}, errors.Join(stock.StoreProblem(dir, err), lock.Release())
 	}
-	ends := store.Ends()
-	if st, err = store.Promote(); err != nil {
-		return control.Promotion{}, errors.Join(stock.StoreProblem(dir, err), store.Abandon(), lock.Release())
+	p, err := promoteStore(dir, store)
+	if err != nil {
+		return p, errors.Join(err, store.Abandon(), lock.Release())
 	}
-	return promotionOf(dir, st, ends), nil
+	return p, nil
 }
 
-func promotionOf(dir string, st replica.State, ends replica.Ends) control.Promotion {
+// promoteStore hands an open store to a broker. After an error the store and
+// its lock are still held.
+func promoteStore(dir string, store *replica.Store) (control.Promotion, error) {
+	if store.Empty() {
+		return control.Promotion{}, &state.Problem{State: state.Incompatible, Code: "empty_replica", Reason: "the replica at " + dir + " holds no message",
+			Try: "let it reach its master first; haagent status tells what keeps it"}
+	}
+	ends := store.Ends()
+	st, err := store.Promote()
+	if err != nil {
+		return control.Promotion{}, stock.StoreProblem(dir, err)
+	}
 	return control.Promotion{Dir: dir, Cluster: st.Cluster, BrokerName: st.BrokerName, SegmentSize: st.SegmentSize,
-		Min: ends.Min, End: ends.Verified, Epoch: st.Epoch}
+		Min: ends.Min, End: ends.Verified, Epoch: st.Epoch}, nil
 }

@@ -47,7 +47,7 @@ func (a *Agent) slave(ctx context.Context, opened func()) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return ignoreCanceled(err)
+			return errors.Join(ignoreCanceled(err), s.release())
 		}
 		p := state.AsProblem(err)
 		if first && p != nil && (p.State == state.Locked || errors.Is(err, os.ErrPermission)) {
@@ -272,24 +272,19 @@ func (a *Agent) replicate(ctx context.Context, s *session, store *replica.Store)
 		}
 	})
 	err = group.Wait()
-	if waiting != nil {
-		s.lock = nil
-		return a.handOver(store, *waiting)
+	if waiting == nil {
+		return err
+	}
+	p, err := promoteStore(a.cfg.Dir, store)
+	if err == nil {
+		s.lock = nil // released with the store
+		err = errDone
+		a.cond.set(state.Promoted, nil)
+		waiting.answer <- promoted{Promotion: p}
+	} else {
+		waiting.answer <- promoted{err: err}
 	}
 	return err
-}
-
-// handOver promotes the store and answers who asked for it.
-func (a *Agent) handOver(store *replica.Store, p promotion) error {
-	ends := store.Ends()
-	st, err := store.Promote()
-	if err != nil {
-		p.answer <- promoted{err: stock.StoreProblem(a.cfg.Dir, err)}
-		return errors.Join(errDone, err)
-	}
-	a.cond.set(state.Promoted, nil)
-	p.answer <- promoted{Promotion: promotionOf(a.cfg.Dir, st, ends)}
-	return errDone
 }
 
 // watchStore looks for others' writes in the replica. A broker that is started

@@ -191,6 +191,10 @@ func printPromotion(w io.Writer, p control.Promotion) error {
 	if cluster == "" {
 		cluster = "CLUSTER-NAME"
 	}
+	warning := ""
+	if _, err := os.Stat(filepath.Join(dir, "config", "topics.json")); err != nil {
+		warning = "# No config files were replicated: topics and consumer positions are not there.\n"
+	}
 	_, err = fmt.Fprintf(w, `# %s is ready: the log is whole from %d to %d, epoch %d.
 # Put these lines into a broker.conf (beside namesrvAddr and your own settings):
 brokerClusterName=%s
@@ -203,7 +207,7 @@ mappedFileSizeCommitLog=%d
 # and start an unmodified broker of the source's version with it:
 #   sh bin/mqbroker -c broker.conf
 # It rebuilds its queues from the log before it serves.
-`, dir, p.Min, p.End, p.Epoch, cluster, name, dir, filepath.Join(dir, "commitlog"), p.SegmentSize)
+%s`, dir, p.Min, p.End, p.Epoch, cluster, name, dir, filepath.Join(dir, "commitlog"), p.SegmentSize, warning)
 	return err
 }
 
