@@ -52,6 +52,9 @@ type FollowerOptions struct {
 	// Retention drops the replica's oldest segments, given the source's min
 	// offset; nil keeps all.
 	Retention func(sourceMin wire.PhyOffset) error
+	// Dial opens connections to the HA port; a net.Dialer where nil. It is given
+	// the name each time, so that an address that changes is looked up anew.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnState is called at each change of state, with the problem of a stuck one.
 	OnState func(state.State, error)
 }
@@ -61,12 +64,11 @@ type FollowerOptions struct {
 type Follower struct {
 	opt    FollowerOptions
 	timing Timing
-	dialer net.Dialer
 
 	// Positions for the status, as PhyOffset.
 	received, sourceEnd atomic.Int64
-	askLast                        bool // HA port alone: the history cannot be had; owned by Run
-	resume                         bool // HA port alone: the end lies before the last segment; owned by Run
+	askLast             bool // HA port alone: byte 1 cannot be had, the last segment may; owned by Run
+	resume              bool // HA port alone: the end lies before the last segment; owned by Run
 }
 
 // NewFollower returns a Follower that does nothing before Run.
@@ -74,6 +76,9 @@ func NewFollower(opt FollowerOptions) *Follower {
 	f := &Follower{opt: opt, timing: opt.Timing.withDefaults()}
 	for _, p := range []*atomic.Int64{&f.received, &f.sourceEnd} {
 		p.Store(int64(wire.NoOffset))
+	}
+	if opt.Dial == nil {
+		f.opt.Dial = new(net.Dialer).DialContext
 	}
 	if opt.OnState == nil {
 		f.opt.OnState = func(state.State, error) {}
@@ -146,7 +151,7 @@ func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 		return false, err
 	}
 	dial, cancel := context.WithTimeout(ctx, f.timing.Patience)
-	conn, err := f.dialer.DialContext(dial, "tcp", addr)
+	conn, err := f.opt.Dial(dial, "tcp", addr)
 	cancel()
 	if err != nil {
 		return false, fmt.Errorf("connect to HA port: %w", err)
@@ -194,11 +199,12 @@ func (f *Follower) prepare(ctx context.Context) (addr string, p plan, err error)
 // that ends before it asks for its own end.
 func (f *Follower) planBlind() plan {
 	ends := f.opt.Store.Ends()
+	resume, askLast := f.resume, f.askLast
+	f.resume, f.askLast = false, false // the next attempt begins with the usual question
 	switch {
-	case f.opt.Store.Empty() && !f.askLast:
+	case f.opt.Store.Empty() && !askLast:
 		return plan{request: 1, data: true, target: wire.NoOffset}
-	case f.resume && !f.opt.Store.Empty():
-		f.resume = false
+	case resume && !f.opt.Store.Empty():
 		request := max(min(max(ends.Verified.Add(-overlap), ends.Min), ends.Acked), 1)
 		return plan{request: request, data: true, target: wire.NoOffset}
 	}
@@ -222,6 +228,9 @@ func (f *Follower) watchSource(ctx context.Context, st *stream) error {
 		info, err := f.opt.Broker.RuntimeInfo(ctx)
 		if err != nil {
 			continue // the stream decides whether the source is there
+		}
+		if info.MaxOffset > maxOffset {
+			continue
 		}
 		f.sourceEnd.Store(int64(max(info.MaxOffset, 0)))
 		if f.opt.Retention == nil || !st.compared.Load() {

@@ -40,6 +40,9 @@ func planFrom(ctx context.Context, b *Broker, s Survey, store *replica.Store) (p
 		return plan{}, problem(state.Gap, "history_gone", "haagent resync starts anew from the source's oldest segment; what the replica holds is set aside", nil,
 			"the source's log starts at %d and the replica ends at %d: [%d, %d) is gone from the source", s.Min, ends.Verified, ends.Verified, s.Min)
 	case ends.Verified > s.Max:
+		if err := proveSameHead(ctx, b, s, store); err != nil {
+			return plan{}, err
+		}
 		return plan{}, behind(s.Max, ends.Verified)
 	}
 	if err := proveSameLog(ctx, b, s, store); err != nil {
@@ -67,18 +70,24 @@ func proveSameLog(ctx context.Context, b *Broker, s Survey, store *replica.Store
 	if err != nil || same {
 		return err
 	}
-	head := max(store.Ends().Min, s.Min)
-	if head == last {
-		return replaced(b.Addr(), head)
-	}
-	same, err = sameMessage(ctx, b, store, head)
-	switch {
-	case err != nil:
+	if err := proveSameHead(ctx, b, s, store); err != nil {
 		return err
-	case !same:
-		return replaced(b.Addr(), head)
 	}
 	return diverged(b.Addr(), last, nil)
+}
+
+// proveSameHead compares the first message of the oldest segment that both have.
+func proveSameHead(ctx context.Context, b *Broker, s Survey, store *replica.Store) error {
+	ends := store.Ends()
+	head := max(ends.Min, s.Min)
+	if head >= min(ends.Verified, s.Max) {
+		return nil // they have nothing in common
+	}
+	same, err := sameMessage(ctx, b, store, head)
+	if err == nil && !same {
+		return replaced(b.Addr(), head)
+	}
+	return err
 }
 
 func replaced(addr string, head wire.PhyOffset) error {

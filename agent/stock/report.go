@@ -17,7 +17,7 @@ func (st *stream) report(ctx context.Context) error {
 	defer stop()
 	tick := time.NewTicker(st.f.timing.Heartbeat)
 	defer tick.Stop()
-	last := wire.NoOffset
+	last, allowed := wire.NoOffset, st.allowed
 	frame := make([]byte, 0, ha.ReportSize)
 	for {
 		due := false
@@ -25,6 +25,8 @@ func (st *stream) report(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-moved:
+		case <-allowed:
+			allowed = nil
 		case <-tick.C:
 			due = true
 		}

@@ -37,16 +37,22 @@ type stream struct {
 	whole   wire.PhyOffset // end of the last frame that came whole
 	append  wire.PhyOffset // where gather begins
 	gather  [][]byte       // pieces of bodies to be written, adjacent
-	target  wire.PhyOffset // streaming from here on
+	target  wire.PhyOffset // the source's end as far as this connection knows it
+	frame   wire.ByteSize  // what has come of the present frame
+	short   bool           // the last frame was not full, so that the source had no more
 
-	compared atomic.Bool // everything held was compared with the source: acks may move
+	compared atomic.Bool   // everything held was compared with the source: acks may move
+	allowed  chan struct{} // closed when compared becomes true after the connect
 	state    state.State
-	got      bool // any body yet
-	answered bool // any frame yet
+	start    time.Time     // of the connection
+	patience time.Duration // how long the present silence may last
+	got      bool          // any body yet
+	answered bool          // any frame yet
 }
 
 func newStream(f *Follower, conn net.Conn, addr string, p plan) *stream {
-	st := &stream{f: f, conn: conn, addr: addr, plan: p, store: f.opt.Store, expect: p.request, target: p.target, gather: make([][]byte, 0, 64)}
+	st := &stream{f: f, conn: conn, addr: addr, plan: p, store: f.opt.Store, expect: p.request, target: p.target, gather: make([][]byte, 0, 64),
+		allowed: make(chan struct{}), start: time.Now()}
 	if p.request == 0 {
 		st.expect = wire.NoOffset
 	}
@@ -60,15 +66,8 @@ func newStream(f *Follower, conn net.Conn, addr string, p plan) *stream {
 // read takes frames off the socket until it ends.
 func (st *stream) read() error {
 	buf := make([]byte, readSize)
-	start := time.Now()
 	for {
-		deadline := time.Now().Add(st.f.timing.Housekeeping)
-		if st.plan.data && !st.got {
-			deadline = start.Add(st.f.timing.Patience)
-		} else if st.f.opt.Broker == nil && st.plan.request == 0 && !st.answered {
-			deadline = start.Add(2 * st.f.timing.Heartbeat)
-		}
-		if err := st.conn.SetReadDeadline(deadline); err != nil {
+		if err := st.conn.SetReadDeadline(st.deadline()); err != nil {
 			return fmt.Errorf("read from %s: %w", st.addr, err)
 		}
 		n, err := st.conn.Read(buf)
@@ -86,6 +85,22 @@ func (st *stream) read() error {
 			return fmt.Errorf("read from %s: %w", st.addr, err)
 		}
 	}
+}
+
+// deadline is when silence means something. A stock master without an answer
+// says so by its first heartbeat only; one that says nothing at all may hang, and
+// tells nothing about its log.
+func (st *stream) deadline() time.Time {
+	t, since := st.f.timing, st.start
+	switch {
+	case st.got, !st.plan.data && (st.answered || st.f.opt.Broker != nil):
+		st.patience, since = t.Housekeeping, time.Now()
+	case st.answered:
+		st.patience = t.Patience
+	default:
+		st.patience = max(2*t.Heartbeat, t.Patience)
+	}
+	return since.Add(st.patience)
 }
 
 // take handles what one read brought: decode all of it, write it with one call,
@@ -132,9 +147,9 @@ func (st *stream) verify() error {
 }
 
 // place checks that a frame is where it must be.
-func (st *stream) place(at wire.PhyOffset, body bool) error {
+func (st *stream) place(at wire.PhyOffset) error {
 	if st.expect == wire.NoOffset {
-		if body && at != at.SegmentBase(st.store.SegmentSize()) {
+		if at > maxOffset || at != at.SegmentBase(st.store.SegmentSize()) {
 			return problem(state.ProtocolError, "offset_mismatch", "check --segment-size and that "+st.addr+" is a stock HA port", nil,
 				"asked for its last segment, %s began at %d, which starts no segment of %s", st.addr, at, st.store.SegmentSize())
 		}
@@ -149,7 +164,7 @@ func (st *stream) place(at wire.PhyOffset, body bool) error {
 
 // body compares what is already held, and gathers the rest.
 func (st *stream) body(ev ha.Event) error {
-	if err := st.place(ev.PhyOffset, true); err != nil {
+	if err := st.place(ev.PhyOffset); err != nil {
 		return err
 	}
 	if !st.got {
@@ -160,27 +175,59 @@ func (st *stream) body(ev ha.Event) error {
 	data, at := ev.Data, ev.PhyOffset
 	st.expect = at.Add(wire.ByteSize(len(data)))
 	st.f.received.Store(int64(st.expect))
+	st.frame += wire.ByteSize(len(data))
 	if ev.FrameEnd {
 		st.whole = st.expect
+		st.short = st.frame < ha.StockBatch && st.expect != st.expect.SegmentBase(st.store.SegmentSize())
+		st.frame = 0
 	}
 	if at < st.own {
 		n := min(wire.ByteSize(len(data)), st.own.Sub(at))
-		if err := st.store.Compare(at, data[:n]); err != nil {
-			var differ *replica.DifferenceError
-			if errors.As(err, &differ) {
-				return diverged(st.addr, differ.PhyOffset, nil)
-			}
-			return StoreProblem(st.store.Dir(), err)
+		if err := st.compare(at, data[:n]); err != nil {
+			return err
 		}
 		data = data[n:]
 	}
 	if st.expect >= st.own {
-		st.compared.Store(true)
+		st.allow()
 	}
 	if len(data) > 0 {
 		st.gather = append(st.gather, data)
 	}
 	return nil
+}
+
+// compare holds bytes of the source against what the replica has of them.
+func (st *stream) compare(at wire.PhyOffset, p []byte) error {
+	if before := min(st.store.Ends().Min.Sub(at), wire.ByteSize(len(p))); before > 0 {
+		at, p = at.Add(before), p[before:] // dropped here, or never held
+	}
+	err := st.store.Compare(at, p)
+	var differ *replica.DifferenceError
+	if errors.As(err, &differ) {
+		return diverged(st.addr, differ.PhyOffset, nil)
+	}
+	return StoreProblem(st.store.Dir(), err)
+}
+
+// allow lets acks move: the source is known to hold what the replica holds. The
+// source is told at once, its producers may be waiting for just that.
+func (st *stream) allow() {
+	if st.compared.CompareAndSwap(false, true) {
+		close(st.allowed)
+	}
+}
+
+// askForEnd reports that the source's last segment begins at or behind the
+// replica's end, so that it cannot be compared with anything; the next attempt
+// then asks for the replica's end.
+func (st *stream) askForEnd(base wire.PhyOffset) bool {
+	ends := st.store.Ends()
+	again := st.plan.request == 0 && !st.store.Empty() && (base > st.own || base == st.own && st.own > ends.Min)
+	if again {
+		st.f.resume = true
+	}
+	return again
 }
 
 // first is called with the offset of the first byte that comes.
@@ -194,19 +241,17 @@ func (st *stream) first(at wire.PhyOffset) error {
 		base = 0
 		st.gather = append(st.gather, []byte{0})
 	}
-	if !st.store.Empty() {
-		if base > st.own {
-			// HA port alone: the last segment begins behind our end.
-			st.f.resume = true
-			return errAgain
-		}
+	switch {
+	case st.askForEnd(base):
+		return errAgain
+	case !st.store.Empty():
 		return nil
 	}
 	if err := st.store.Begin(base); err != nil {
 		return problem(state.ProtocolError, "offset_mismatch", "check --segment-size", err, "%s began at %d", st.addr, at)
 	}
 	st.own, st.append = base, base
-	if st.f.askLast && base > 0 {
+	if st.plan.request == 0 && base > 0 {
 		st.store.MissHistory(base)
 	}
 	return nil
@@ -214,7 +259,7 @@ func (st *stream) first(at wire.PhyOffset) error {
 
 // heartbeat says that the source has nothing beyond at.
 func (st *stream) heartbeat(at wire.PhyOffset) error {
-	if err := st.place(at, false); err != nil {
+	if err := st.place(at); err != nil {
 		return err
 	}
 	st.answered = true
@@ -222,16 +267,14 @@ func (st *stream) heartbeat(at wire.PhyOffset) error {
 		return nil // the source's end is asked for, not guessed
 	}
 	switch {
-	case !st.got && at == 1:
+	case !st.got && st.plan.data:
 		return nil // an empty log, or one that begins later: silence decides
-	case at < st.own && !(st.plan.data && !st.got):
+	case at < st.own:
 		return behind(at, st.own)
-	case at > st.own && !st.got && !st.store.Empty():
-		st.f.resume = true
+	case !st.got && st.askForEnd(at):
 		return errAgain
-	case at == st.own:
-		st.compared.Store(true)
 	}
+	st.allow()
 	st.f.sourceEnd.Store(int64(at))
 	st.target = at
 	return nil
@@ -240,35 +283,47 @@ func (st *stream) heartbeat(at wire.PhyOffset) error {
 // silence is called when a deadline passed. Either the source is gone, or it
 // keeps quiet about bytes that it must have.
 func (st *stream) silence() error {
-	if st.got || !st.plan.data {
-		return fmt.Errorf("%s was silent for %s", st.addr, st.f.timing.Housekeeping)
+	if st.got || !st.plan.data || !st.answered {
+		return fmt.Errorf("%s was silent for %s", st.addr, st.patience)
 	}
 	if st.f.opt.Broker == nil && st.store.Empty() {
 		st.f.askLast = true
 		return errAgain
 	}
 	return problem(state.Gap, "heartbeats_only", "ask the source's broker for commitLogMinOffset and commitLogMaxOffset (mqadmin brokerStatus); restart it if they include the offset", nil,
-		"%s sends nothing from offset %d on within %s", st.addr, st.plan.request, st.f.timing.Patience)
+		"%s sends nothing from offset %d on within %s", st.addr, st.plan.request, st.patience)
 }
 
 // progress derives the state from verified ends alone. drained says that the
 // last read emptied the socket.
 func (st *stream) progress(drained bool) {
-	ends := st.store.Ends()
-	target := st.target
-	if target == wire.NoOffset && drained {
-		target = st.f.Received()
-	}
+	verified := st.store.Ends().Verified
 	now := state.CatchingUp
 	switch {
 	case !st.compared.Load():
-	case st.state == state.Streaming && st.f.SourceEnd().Sub(ends.Verified) <= inSync:
+	case st.state == state.Streaming && max(st.f.SourceEnd(), st.f.Received()).Sub(verified) <= inSync:
 		now = state.Streaming
-	case target != wire.NoOffset && ends.Verified >= target, st.store.Empty() && target == 0:
+	case st.arrived(verified, drained):
 		now = state.Streaming
 	}
 	if now != st.state {
 		st.state = now
 		st.f.opt.OnState(now, nil)
 	}
+}
+
+// arrived reports whether the replica is where the source ends, which grows
+// while it is followed.
+func (st *stream) arrived(verified wire.PhyOffset, drained bool) bool {
+	end := st.target
+	if st.f.opt.Broker != nil {
+		end = max(end, st.f.SourceEnd())
+	} else if received := st.f.Received(); end == wire.NoOffset || received > end {
+		// Nobody says where the source ends, but one that has more fills its frames.
+		if !drained || !st.short {
+			return false
+		}
+		end = received
+	}
+	return verified >= end || st.store.Empty() && end == 0
 }

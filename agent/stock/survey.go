@@ -25,6 +25,10 @@ type Survey struct {
 	Min, Max wire.PhyOffset // both 0 on an empty store
 }
 
+// maxOffset is further than any log will ever get: offsets above it come from a
+// confused peer, and must not get into sums.
+const maxOffset wire.PhyOffset = 1 << 62
+
 // SurveyBroker asks a source who it is and what it holds. It returns a Problem
 // where the source cannot be followed, and other errors where it cannot be
 // asked.
@@ -47,6 +51,10 @@ func SurveyBroker(ctx context.Context, b *Broker, want Expectation) (Survey, err
 	info, err := b.RuntimeInfo(ctx)
 	if err != nil {
 		return Survey{}, brokerProblem(b.Addr(), err)
+	}
+	if info.MaxOffset > maxOffset {
+		return Survey{}, problem(state.ProtocolError, "absurd_offset", "restart the source's broker if this lasts", nil,
+			"%s says that its log ends at %d", b.Addr(), info.MaxOffset)
 	}
 	// A broker without a segment yet answers -1.
 	s.Version, s.Min, s.Max = info.Version, max(info.MinOffset, 0), max(info.MaxOffset, 0)
