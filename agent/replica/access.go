@@ -175,6 +175,9 @@ func (s *Store) MissHistory(before wire.PhyOffset) {
 // it must be opened again first. After any error but that of the last step the
 // store is as it was, and may be promoted again.
 func (s *Store) Promote() (State, error) {
+	if err := s.usable(); err != nil {
+		return State{}, err
+	}
 	if err := s.Intact(); err != nil {
 		return State{}, err
 	}

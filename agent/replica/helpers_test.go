@@ -250,19 +250,24 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func flip(t *testing.T, path string, at int64) {
+// spoil changes the magic of a message below dir, the nth or one behind it that
+// is not the first of its segment, and returns where the message starts.
+func (l *sourceLog) spoil(t *testing.T, dir string, nth int) wire.PhyOffset {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var b [1]byte
-	if _, err := f.ReadAt(b[:], at); err != nil {
-		t.Fatal(err)
-	}
-	b[0] ^= 0x55
-	if _, err := f.WriteAt(b[:], at); err != nil {
-		t.Fatal(err)
+	for {
+		at, ok := l.begins[l.bounds[nth]]
+		if ok && at != at.SegmentBase(l.size) {
+			path := filepath.Join(CommitLogDir(dir), commitlog.Name(at.SegmentBase(l.size)))
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.WriteAt([]byte{0x55}, int64(at.Sub(at.SegmentBase(l.size))+4))
+			if err := errors.Join(err, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		nth++
 	}
 }
