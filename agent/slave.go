@@ -172,9 +172,11 @@ func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, 
 		o.OnlySynced = errors.Is(p.Err, replica.ErrFlush)
 	}
 	if kind == replica.KindReplica {
-		return o, a.remember(&o)
+		err = a.remember(&o)
+	} else {
+		err = a.askSource(ctx, s, &o)
 	}
-	return o, a.askSource(ctx, s, &o)
+	return o, err
 }
 
 // remember fills in what the replica's own state says.

@@ -43,7 +43,7 @@ func awaitServing(p *jvm, addr string, code int, word string) error {
 	for {
 		select {
 		case <-p.done:
-			return fmt.Errorf("ended while starting (%v), last words:\n%s", p.err, lastWords(p.output()))
+			return errors.Join(fmt.Errorf("ended while starting, last words:\n%s", lastWords(p.output())), p.err)
 		case <-ctx.Done():
 			return fmt.Errorf("does not serve on %s after %v (%w), last words:\n%s", addr, startTimeout, last, lastWords(p.output()))
 		case <-tick.C:
@@ -83,7 +83,7 @@ func awaitRegistered(p *jvm, nameServer, addr string) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("ended after its start (%v), last words:\n%s", p.err, lastWords(p.output()))
+			return errors.Join(fmt.Errorf("ended after its start, last words:\n%s", lastWords(p.output())), p.err)
 		case <-ctx.Done():
 			return fmt.Errorf("not registered at %s after %v: %w", nameServer, registerTimeout, errors.Join(err, nudged, ctx.Err()))
 		case <-tick.C:

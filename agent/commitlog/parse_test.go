@@ -42,7 +42,7 @@ func TestParse_EveryField(t *testing.T) {
 				rec.BornTimestamp != m.BornTimestamp || rec.StoreTimestamp != m.StoreTimestamp {
 				t.Errorf("%+v\nwas written as %+v", rec, m.Message)
 			}
-			if string(rec.Body) != string(m.Body) || string(rec.Topic) != m.Topic || !strings.HasPrefix(string(rec.Properties), m.Properties) {
+			if !bytes.Equal(rec.Body, m.Body) || string(rec.Topic) != m.Topic || !strings.HasPrefix(string(rec.Properties), m.Properties) {
 				t.Errorf("body %q, topic %q, properties %q", rec.Body, rec.Topic, rec.Properties)
 			}
 			if m.BornHost.IsValid() && (rec.BornAddr() != m.BornHost || rec.StoreAddr() != m.StoreHost) {
@@ -263,7 +263,7 @@ func TestParse_Blank(t *testing.T) {
 		at := testEnd.Add(-size)
 		b := forge.AppendBlank(nil, size)
 		var rec commitlog.Record
-		for n := range len(b) {
+		for n := range b {
 			if err := commitlog.Parse(b[:n], at, testEnd, &rec); !errors.Is(err, commitlog.ErrNotYet) {
 				t.Errorf("BLANK of %d, %d bytes of it: %v", size, n, err)
 			}

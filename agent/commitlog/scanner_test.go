@@ -348,7 +348,7 @@ func TestScanner_TornAtEveryByte(t *testing.T) {
 	at := w.End()
 	record := forge.AppendMessage(nil, forge.Message{Topic: "torn", Body: []byte("the body"), Properties: "k\x01v\x02"}, at)
 	path := segmentPath(w.CommitLogDir(), 0)
-	for n := range len(record) {
+	for n := range record {
 		patch(t, path, int64(at), append(record[:n:n], make([]byte, len(record)-n)...))
 		got := scan(t, w.CommitLogDir(), testSize, 0)
 		switch end := got.end; {

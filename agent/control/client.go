@@ -49,13 +49,15 @@ func DialSocket(agentDir string) *Client {
 // Status asks for the status. The error matches ErrNoAgent where nobody answers.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
-	return s, c.do(ctx, http.MethodGet, "/v1/status", &s)
+	err := c.do(ctx, http.MethodGet, "/v1/status", &s)
+	return s, err
 }
 
 // Promote asks the agent to hand its replica over and to end.
 func (c *Client) Promote(ctx context.Context) (Promotion, error) {
 	var p Promotion
-	return p, c.do(ctx, http.MethodPost, "/v1/promote", &p)
+	err := c.do(ctx, http.MethodPost, "/v1/promote", &p)
+	return p, err
 }
 
 func (c *Client) do(ctx context.Context, method, path string, out any) error {

@@ -67,7 +67,7 @@ func (c *candidate) ready(p Policy, verified wire.PhyOffset, now time.Time, grac
 	why := ""
 	for k := len(c.waiting) - 1; k >= 0; k-- {
 		o := &c.waiting[k]
-		reason := ""
+		var reason string
 		switch {
 		case o.stepBack != "" && now.Sub(c.backSince) < grace:
 			reason = "held back: " + o.stepBack

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -295,5 +296,5 @@ func readFrom(f *os.File, info fs.FileInfo) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
-	return append(b, rest...), nil
+	return slices.Concat(b, rest), nil
 }

@@ -213,10 +213,10 @@ func setSegmentTime(path string, stored commitlog.Millis) error {
 
 // passed moves the verified end to at, and with it what is known of the last
 // message, in one step: Run takes both together.
-func (s *Store) passed(at, last wire.PhyOffset, stored commitlog.Millis, any bool) {
+func (s *Store) passed(at, last wire.PhyOffset, stored commitlog.Millis, message bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if any {
+	if message {
 		s.lastMessage.Store(int64(last))
 		s.lastStored.Store(int64(stored))
 	}

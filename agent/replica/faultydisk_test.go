@@ -70,7 +70,7 @@ func (d *faultyDisk) create(path string, size wire.ByteSize) (segmentFile, error
 	}
 	create := d.osDisk.create
 	if d.byRename {
-		create = d.osDisk.createByRename
+		create = d.createByRename
 	}
 	f, err := create(path, size)
 	if err != nil {

@@ -2,7 +2,7 @@ package stock_test
 
 import (
 	"context"
-	"math/rand"
+	"math/rand/v2"
 	"net"
 	"testing"
 
@@ -22,9 +22,10 @@ func BenchmarkFollower(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := rand.New(rand.NewSource(1))
 	body := make([]byte, 4<<10)
-	r.Read(body)
+	if _, err := rand.NewChaCha8([32]byte{1}).Read(body); err != nil {
+		b.Fatal(err)
+	}
 	for source.End() < wire.PhyOffset(total) {
 		if _, err := source.Append(forge.Message{Topic: "bench", QueueOffset: forge.NextQueueOffset, Body: body}); err != nil {
 			b.Fatal(err)

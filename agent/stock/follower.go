@@ -106,7 +106,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		fruitful, err := f.attempt(ctx)
 		if ctx.Err() != nil {
-			return nil
+			break
 		}
 		if fruitful && state.AsProblem(err) == nil {
 			wait.Reset()

@@ -78,7 +78,8 @@ func Store(ctx context.Context, dir string, progress func(at, of wire.PhyOffset)
 		return r, err
 	}
 	r.Min, r.End = segments[0].Base, segments[0].Base
-	return r, r.walk(ctx, log, segments, progress)
+	err = r.walk(ctx, log, segments, progress)
+	return r, err
 }
 
 func (r *Report) walk(ctx context.Context, log string, segments []commitlog.Segment, progress func(at, of wire.PhyOffset)) (err error) {

@@ -54,7 +54,7 @@ func statusCommand() *cli.Command {
 					return judge(s, c.Duration("max-lag"), c.IsSet("max-lag"))
 				}
 				select {
-				case <-c.Context.Done():
+				case <-c.Done():
 					return nil
 				case <-time.After(time.Second):
 				}

@@ -144,7 +144,11 @@ func stockCatchUp(b *testing.B, version brokertest.Version, ns, masterHA string,
 	dir := b.TempDir()
 	slave := brokertest.StartBroker(b, brokertest.BrokerOptions{Version: version, NameServer: ns, Role: "SLAVE", Dir: dir, MasterHA: masterHA,
 		SegmentSize: wire.GiB, HeapMiB: 512, JVMFlags: []string{"-XX:TieredStopAtLevel=4"}})
-	defer os.RemoveAll(dir)
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			b.Error(err)
+		}
+	}()
 	defer slave.Kill()
 	broker := stock.NewBroker(slave.Addr(), stock.BrokerOptions{})
 	defer broker.Close()

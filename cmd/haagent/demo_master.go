@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -56,7 +56,7 @@ func newDemoMaster(ctx context.Context, dir string, rate wire.ByteSize) (*demoMa
 
 // prepare writes the history and the config files, and opens the ports.
 func (m *demoMaster) prepare(ctx context.Context) error {
-	r := rand.New(rand.NewSource(1))
+	r := rand.New(rand.NewPCG(1, 0))
 	for m.writer.End() < wire.PhyOffset(demoHistory*demoSegment) {
 		if err := m.append(r); err != nil {
 			return err
@@ -85,11 +85,13 @@ func (m *demoMaster) prepare(ctx context.Context) error {
 
 // append writes one message of about 1 KiB with the present time.
 func (m *demoMaster) append(r *rand.Rand) error {
-	body := make([]byte, 512+r.Intn(1024))
-	r.Read(body)
+	body := make([]byte, 512+r.IntN(1024))
+	for i := range body {
+		body[i] = byte(r.Uint32())
+	}
 	now := commitlog.Millis(time.Now().UnixMilli())
 	_, err := m.writer.Append(forge.Message{
-		Topic: "demo", QueueID: int32(r.Intn(4)), QueueOffset: forge.NextQueueOffset, Body: body,
+		Topic: "demo", QueueID: r.Int32N(4), QueueOffset: forge.NextQueueOffset, Body: body,
 		BornTimestamp: now, StoreTimestamp: now, Properties: forge.AppendProperty("", "KEYS", strconv.Itoa(r.Int())),
 	})
 	return err
@@ -129,7 +131,7 @@ const demoStep = 10 * time.Millisecond
 // write appends at the given rate until paused. Once a slave is in sync, one
 // message of each step has a producer that waits for its ack.
 func (m *demoMaster) write(ctx context.Context) error {
-	r := rand.New(rand.NewSource(time.Now().UnixNano()))
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	tick := time.NewTicker(demoStep)
 	defer tick.Stop()
 	last, debt := time.Now(), wire.ByteSize(0)

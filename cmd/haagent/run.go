@@ -99,7 +99,7 @@ func newLogger(w *screen, level, format string) (*slog.Logger, error) {
 	case format == "json":
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
 	case format == "auto" && w.terminal:
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != ""})), nil
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != ""})), nil
 	case format == "auto", format == "text":
 		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
 	}
