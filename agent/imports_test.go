@@ -112,7 +112,7 @@ func TestImports_ForbiddenOnesAreFound(t *testing.T) {
 		{"for another system", "agent/low/x_windows.go", `import "` + module + `agent"`, "agent/low/x_windows.go imports agent: low knows nobody"},
 		{"behind a build tag", "agent/low/x.go", "//go:build never\n\nimport \"" + module + "agent\"", "agent/low/x.go imports agent: low knows nobody"},
 		{"cgo", "agent/low/x.go", `import "C"`, "agent/low/x.go imports C: the product is one static binary without cgo"},
-		{"test rooms in the product", "agent/x.go", `import "` + module + `agent/brokertest"`, "agent/x.go imports agent/brokertest: agent takes what it is told"},
+		{"test rooms in the product", "agent/x.go", `import "` + module + `agent/brokertest"`, "agent/x.go imports agent/brokertest: only tests may start brokers"},
 		{"test rooms in tests", "agent/x_test.go", `import "` + module + `agent/brokertest"`, ""},
 		{"test libraries in the product", "agent/x.go", `import "pgregory.net/rapid"`, "agent/x.go imports pgregory.net/rapid: agent takes what it is told"},
 		{"test libraries in tests", "agent/x_test.go", `import "pgregory.net/rapid"`, ""},
@@ -245,7 +245,9 @@ func (r room) refuses(imported string, test bool) string {
 		return ""
 	case isOwn && test && (own == r.dir || !strings.HasPrefix(own, "cmd/")):
 		return ""
-	case isOwn && slices.Contains(r.imports, own) && !slices.Contains(testRooms, own):
+	case slices.Contains(testRooms, own):
+		return "only tests may start brokers"
+	case isOwn && slices.Contains(r.imports, own):
 		return ""
 	case !isOwn && allowed(r.imports, imported), !isOwn && test && allowed(testLibraries, imported):
 		return ""
