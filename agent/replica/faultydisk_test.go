@@ -3,11 +3,13 @@ package replica
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -20,6 +22,7 @@ type faultyDisk struct {
 	mu       sync.Mutex
 	calls    []string // names of all calls, in order; guarded by mu
 	fail     func(call int, name string) bool
+	hold     func(name string) // called before each call, and may block it
 	byRename bool
 	birth    func(path string) // called when a segment was born
 	dirty    map[string][]span // written, not synced, by path; guarded by mu
@@ -42,6 +45,9 @@ func newFaultyDisk(dir string, fail func(call int, name string) bool) *faultyDis
 
 // call counts a call and says whether it is to fail.
 func (d *faultyDisk) call(name string) error {
+	if d.hold != nil {
+		d.hold(name)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, name)
@@ -112,6 +118,25 @@ func (d *faultyDisk) lostBelow(end wire.PhyOffset, base func(path string) wire.P
 		}
 		for _, s := range spans {
 			if from := base(path).Add(wire.ByteSize(s.from)); s.from < s.to && from < end {
+				found = append(found, fmt.Sprintf("%s from %d", path, from))
+			}
+		}
+	}
+	return found
+}
+
+// dirtyBelow returns what of the log below end was written and never synced.
+func (d *faultyDisk) dirtyBelow(end wire.PhyOffset) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var found []string
+	for path, spans := range d.dirty {
+		base, err := commitlog.ParseName(filepath.Base(path))
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, s := range spans {
+			if from := base.Add(wire.ByteSize(s.from)); from < end {
 				found = append(found, fmt.Sprintf("%s from %d", path, from))
 			}
 		}

@@ -28,6 +28,7 @@ func (s *Store) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var stateWritten time.Time
+	trySend(s.nudge) // the last Run may have left something undone
 	for {
 		select {
 		case <-ctx.Done():

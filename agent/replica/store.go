@@ -178,7 +178,7 @@ func (s *Store) admit() error {
 			return fmt.Errorf("%s holds segments of %s, the source has %s: %w", s.logDir, s.state.SegmentSize, s.opt.SegmentSize, ErrSegmentSize)
 		}
 	default:
-		s.state = State{SegmentSize: s.opt.SegmentSize, Start: wire.NoOffset, VerifiedEnd: wire.NoOffset, LastMessage: wire.NoOffset}
+		s.state = State{Format: stateFormat, SegmentSize: s.opt.SegmentSize, Start: wire.NoOffset, VerifiedEnd: wire.NoOffset, LastMessage: wire.NoOffset}
 	}
 	if s.boot, err = bootID(); err != nil {
 		return err
