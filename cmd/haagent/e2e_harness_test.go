@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,7 +69,8 @@ func (o *output) String() string {
 // self returns a command that runs this test binary as haagent.
 func self(binary string, args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
-	cmd.Env = []string{runMainVariable + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}
+	cmd.Env = []string{runMainVariable + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir(),
+		"GORACE=atexit_sleep_ms=0"} // a process that ends is not held up for a second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
@@ -379,4 +382,11 @@ func mustRead(t *testing.T, path ...string) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// sum is the checksum of a file.
+func sum(t *testing.T, path ...string) string {
+	t.Helper()
+	h := sha256.Sum256(mustRead(t, path...))
+	return hex.EncodeToString(h[:])
 }
