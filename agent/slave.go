@@ -207,7 +207,9 @@ func (a *Agent) remember(o *replica.Options) error {
 func (a *Agent) askSource(ctx context.Context, s *session, o *replica.Options) error {
 	switch {
 	case s.broker != nil:
-		a.cond.set(state.Connecting, nil)
+		if s.after == nil {
+			a.cond.set(state.Connecting, nil)
+		}
 		survey, err := stock.SurveyBroker(ctx, s.broker, a.expectation(*o))
 		if err != nil {
 			return err

@@ -57,7 +57,7 @@ func (c *condition) set(s state.State, err error) {
 	same := s == c.state && problem.Code == c.problem.Code
 	if !same {
 		c.since, c.repeated = now, 0
-	} else if reason != "" && now.Sub(c.logged) < repeatAfter {
+	} else if reason != "" && c.reason != "" && now.Sub(c.logged) < repeatAfter {
 		c.repeated++
 		c.problem, c.reason = problem, reason
 		return
@@ -75,7 +75,11 @@ func (c *condition) set(s state.State, err error) {
 	}
 	switch {
 	case problem.State != "":
-		c.log.Error(problem.Reason, append(args, "code", problem.Code, "cause", problem.Err, "try", problem.Try)...)
+		args = append(args, "code", problem.Code)
+		if problem.Err != nil {
+			args = append(args, "cause", problem.Err)
+		}
+		c.log.Error(problem.Reason+". Try: "+problem.Try, args...)
 	case err != nil:
 		c.log.Warn(reason, args...)
 	default:

@@ -92,7 +92,7 @@ func printStatus(w io.Writer, s control.Status, asJSON bool) error {
 		row("reason", "%s", s.Reason)
 	}
 	if s.Try != "" {
-		row("Try", "%s", s.Try)
+		row("Try:", "%s", s.Try)
 	}
 	row("node", "%s (%s)", s.Node, s.Role)
 	row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
