@@ -30,11 +30,12 @@ const patience = 20 * time.Second
 
 // servedLog is a log that a test grows while it is served.
 type servedLog struct {
-	t      testing.TB
-	writer *forge.Writer
-	random *rand.Rand
-	size   wire.ByteSize
-	dir    string // of the segments
+	t       testing.TB
+	writer  *forge.Writer
+	random  *rand.Rand
+	variety forge.Variety
+	size    wire.ByteSize
+	dir     string // of the segments
 
 	mu      sync.Mutex
 	moved   map[chan struct{}]struct{}
@@ -64,7 +65,8 @@ func newServedLog(t testing.TB, size wire.ByteSize, start wire.PhyOffset) *serve
 		}
 	})
 	return &servedLog{
-		t: t, writer: w, random: random, size: size, dir: filepath.Join(dir, "commitlog"),
+		t: t, writer: w, random: random, variety: forge.Variety{V2: true, IPv6: true, Transactions: true},
+		size: size, dir: filepath.Join(dir, "commitlog"),
 		moved: make(map[chan struct{}]struct{}), changed: make(chan struct{}),
 	}
 }
@@ -73,7 +75,7 @@ func newServedLog(t testing.TB, size wire.ByteSize, start wire.PhyOffset) *serve
 func (l *servedLog) grow(n wire.ByteSize) {
 	l.t.Helper()
 	for until := l.writer.End().Add(n); l.writer.End() < until; {
-		if _, err := l.writer.Append(forge.RandomMessage(l.random, forge.Variety{V2: true, IPv6: true, Transactions: true})); err != nil {
+		if _, err := l.writer.Append(forge.RandomMessage(l.random, l.variety)); err != nil {
 			l.t.Fatal(err)
 		}
 		l.wake()
