@@ -189,6 +189,11 @@ func (s *Store) verifySegment(limit wire.PhyOffset) (more bool, err error) {
 			return false, err
 		}
 	}
+	if w.at > at {
+		if err := s.mark.write(w.at); err != nil {
+			return false, err
+		}
+	}
 	s.messages.Add(w.messages)
 	s.passed(w.at, w.last, w.lastStored, w.messages > 0)
 	return err == nil && w.at == seg.end, err

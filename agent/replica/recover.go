@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 
 	"github.com/haagent/haagent/agent/commitlog"
@@ -18,11 +17,14 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
+	if err := s.recall(); err != nil {
+		return err
+	}
 	if len(segments) == 0 {
 		// Where the log was is forgotten with it: the source decides anew.
 		s.state.Start, s.state.VerifiedEnd, s.state.LastMessage = wire.NoOffset, wire.NoOffset, wire.NoOffset
 		s.state.HistoryFrom, s.state.Unsynced, s.state.Boot = 0, false, s.boot
-		return s.saveState()
+		return errors.Join(s.mark.write(wire.NoOffset), s.saveState())
 	}
 	limit := s.believable(segments[0].Base)
 	end, damage, err := s.findEnd(segments, limit)
@@ -40,6 +42,9 @@ func (s *Store) recover() error {
 	if err := s.cut(segments, end, damage || limit != everything); err != nil {
 		return fmt.Errorf("cut the log back to %d: %w", end, err)
 	}
+	if err := s.mark.write(end); err != nil {
+		return err
+	}
 	s.setEnds(end)
 	s.min.Store(int64(segments[0].Base))
 	s.flushed.Store(int64(segments[0].Base)) // until synced below
@@ -51,6 +56,19 @@ func (s *Store) recover() error {
 		return err
 	}
 	return s.flush()
+}
+
+// recall finds out how far the log is known to have been verified and whole.
+func (s *Store) recall() (err error) {
+	if s.mark, err = openMark(s.opt.Dir); err != nil {
+		return err
+	}
+	marked, err := s.mark.read()
+	s.known = s.state.VerifiedEnd
+	if s.state.Boot == s.boot {
+		s.known = max(s.known, marked)
+	}
+	return err
 }
 
 // everything is the limit of a walk that has none.
@@ -137,7 +155,7 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 		if last.end > limit {
 			return min(last.at, limit), false, nil
 		}
-		if s.state.Boot != s.boot && last.end > s.state.VerifiedEnd && (!last.wellFormed || last.at > max(end, s.state.VerifiedEnd)) {
+		if s.state.Boot != s.boot && last.end > s.known && (!last.wellFormed || last.at > max(end, s.known)) {
 			return end, true, nil
 		}
 		full.base, full.stored = last.at.SegmentBase(s.opt.SegmentSize), last.stored
@@ -145,20 +163,14 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 	if last.next(end) >= limit {
 		return s.accept(last, end), false, nil
 	}
-	if sc.Offset() == last.end && last.end > s.state.VerifiedEnd && !last.closed {
+	if sc.Offset() == last.end && last.end > s.known && !last.closed {
 		return end, false, nil
 	}
 	end = s.accept(last, end)
 	// Where the walk went over a BLANK and found no message, the bytes behind the
 	// BLANK may not have come.
-	if sc.Offset() > end {
-		whole, err := full.complete(sc.Offset())
-		if err != nil {
-			return 0, false, err
-		}
-		if whole {
-			end = sc.Offset()
-		}
+	if sc.Offset() <= s.known {
+		end = sc.Offset()
 	}
 	if err := full.reached(end); err != nil {
 		return 0, false, err
@@ -220,20 +232,6 @@ type fullSegments struct {
 	store  *Store
 	base   wire.PhyOffset // of the segment of the last message, else NoOffset
 	stored commitlog.Millis
-}
-
-// complete reports whether the segment that ends at end is known to be whole:
-// from the state, or from its time, which it is given when all of it was there.
-func (f *fullSegments) complete(end wire.PhyOffset) (bool, error) {
-	s := f.store
-	if end <= s.state.VerifiedEnd {
-		return true, nil
-	}
-	if s.state.Boot != s.boot || f.base.Add(s.opt.SegmentSize) != end {
-		return false, nil
-	}
-	info, err := os.Lstat(filepath.Join(s.logDir, commitlog.Name(f.base)))
-	return err == nil && info.ModTime().Equal(f.stored.Time()), err
 }
 
 // reached is called with each offset that the walk has come to.

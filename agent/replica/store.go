@@ -104,6 +104,8 @@ type Store struct {
 	listeners listeners
 	record    commitlog.Record // owned by the appending goroutine
 	boot      string           // which run of the kernel this is; set by Open
+	known     wire.PhyOffset   // verified by the last process; set by Open
+	mark      *endMark         // owned by the appending goroutine
 	touched   wire.PhyOffset   // how far a failed write may have got, else NoOffset; owned by the appending goroutine
 }
 
@@ -359,6 +361,9 @@ func (s *Store) closeSegments() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	var errs []error
+	if s.mark != nil {
+		errs, s.mark = append(errs, s.mark.close()), nil
+	}
 	for _, seg := range s.open {
 		errs = append(errs, seg.close())
 	}
