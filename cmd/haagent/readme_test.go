@@ -1,0 +1,273 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/haagent/haagent/agent/brokertest"
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/wire"
+	"github.com/haagent/haagent/wire/remoting"
+)
+
+// Names that README.md uses for what is different on every machine.
+const (
+	readmeMaster = "10.0.0.5:10911"
+	readmeStore  = "/var/lib/rocketmq/store"
+	readmeNode   = "replica-1"
+)
+
+// buildPatience is how long a command may take that compiles everything anew.
+const buildPatience = 5 * time.Minute
+
+// readme runs the commands of README.md in their order against a real broker.
+type readme struct {
+	t      *testing.T
+	ns     *brokertest.NameServer
+	master *brokertest.Broker
+	driver *brokertest.Driver
+	sent   []brokertest.Sent
+
+	root  string // of the checkout
+	bin   string // where README.md installs to; first on the PATH
+	dir   string // of the replica
+	names *strings.Replacer
+	agent *haagent // the one that README.md starts, once it does
+}
+
+// TestReadme_EveryCommandRuns runs every command of README.md as it stands
+// there, but for addresses and directories, and holds what each prints against
+// the sample below it.
+func TestReadme_EveryCommandRuns(t *testing.T) {
+	t.Parallel() // most of the time is waiting
+	version := brokertest.Versions()[0]
+	r := &readme{t: t, root: filepath.Join("..", ".."), bin: t.TempDir(), dir: filepath.Join(t.TempDir(), "store")}
+	r.ns = brokertest.StartNameServer(t, version)
+	r.master = brokertest.StartBroker(t, brokertest.BrokerOptions{Version: version, NameServer: r.ns.Addr})
+	r.driver = brokertest.StartDriver(t, version, r.ns.Addr)
+	r.sent = r.driver.Send(t, brokertest.SendSpec{Topic: "orders", Count: 2000, Threads: 2})
+	r.driver.CommitOffsets(t, "billing", "orders", map[int]int64{0: 7})
+	r.names = strings.NewReplacer(readmeMaster, r.master.Addr(), readmeStore, r.dir,
+		"/usr/local/bin/", r.bin+"/", "/etc/rocketmq/", t.TempDir()+"/", "sudo ", "")
+
+	text, err := os.ReadFile(filepath.Join(r.root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, samples := 0, 0
+	for _, block := range fencedBlocks(string(text)) {
+		if block.language != "sh" {
+			continue
+		}
+		var printed strings.Builder
+		for _, command := range block.lines {
+			printed.WriteString(r.run(command))
+			commands++
+		}
+		if block.sample != nil {
+			samples++
+			r.compare(block.lines, printed.String(), block.sample)
+		}
+	}
+	if commands < 8 || samples < 4 {
+		t.Errorf("README.md has %d commands and %d samples: are its fences still read?", commands, samples)
+	}
+}
+
+// run runs one command to its end, or the agent beside the test, and returns
+// what it printed on stdout.
+func (r *readme) run(command string) string {
+	r.t.Helper()
+	switch {
+	case command == "make test":
+		r.runsInCI(command) // this test is a part of it
+		return ""
+	case strings.HasPrefix(command, "haagent --role slave "):
+		r.startAgent(command)
+		return ""
+	case strings.HasPrefix(command, "haagent promote "):
+		r.master.Kill()
+		out := r.shell(command)
+		if code := r.agent.exitWithin(endPatience); code != exitOK {
+			r.t.Errorf("the promoted agent ended with %d:\n%s", code, r.agent.log.String())
+		}
+		return out
+	case strings.HasPrefix(command, "sh bin/mqbroker "):
+		r.boot(command)
+		return ""
+	}
+	return r.shell(command)
+}
+
+// shell runs a command as a reader would, in the checkout.
+func (r *readme) shell(command string) string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), buildPatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", r.names.Replace(command))
+	cmd.Dir, cmd.WaitDelay = r.root, endPatience
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "MAKE") && !strings.HasPrefix(v, "PATH=") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "PATH="+r.bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	var stdout, stderr output
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	r.t.Logf("$ %s\n%s%s", command, &stdout, &stderr)
+	if err != nil {
+		r.t.Fatalf("%s: %v", command, err)
+	}
+	return stdout.String()
+}
+
+// startAgent starts the installed haagent as it stands in README.md and waits
+// until it is in sync and has the config files.
+func (r *readme) startAgent(command string) {
+	r.t.Helper()
+	args := strings.Fields(r.names.Replace(command))
+	r.agent = &haagent{t: r.t, cmd: self(filepath.Join(r.bin, args[0]), args[1:]...), dir: r.dir, done: make(chan struct{})}
+	r.agent.cmd.Stderr = &r.agent.log
+	if err := r.agent.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	go func() {
+		defer close(r.agent.done)
+		err := r.agent.cmd.Wait()
+		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+			r.t.Errorf("wait for haagent: %v", err)
+		}
+		r.agent.code = r.agent.cmd.ProcessState.ExitCode()
+	}()
+	r.t.Cleanup(r.agent.kill)
+	r.t.Logf("$ %s", command)
+	end := brokerEnd(r.t, r.master)
+	waitFor(r.t, "the agent to be in sync", func() (string, bool) {
+		s, err := control.DialSocket(replica.AgentDir(r.dir)).Status(r.t.Context())
+		if err != nil {
+			return err.Error(), r.agent.ended()
+		}
+		return s.Reason, s.State == state.Streaming && s.Offsets.Flushed >= end && len(s.Metadata.Files) > 0
+	})
+	if r.agent.ended() {
+		r.t.Fatalf("%s ended:\n%s", command, r.agent.log.String())
+	}
+}
+
+// boot boots an unmodified broker with the promoted properties, which must serve
+// every message.
+func (r *readme) boot(command string) {
+	r.t.Helper()
+	args := strings.Fields(r.names.Replace(command))
+	if len(args) < 4 || args[2] != "-c" {
+		r.t.Fatalf("%q has no -c FILE", command)
+	}
+	text, err := os.ReadFile(args[3])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	properties := map[string]string(remoting.ParseProperties(text))
+	if properties["storePathRootDir"] != r.dir || properties["brokerId"] != "0" {
+		r.t.Errorf("promote printed %v", properties)
+	}
+	r.t.Logf("$ %s", command)
+	brokertest.StartBroker(r.t, brokertest.BrokerOptions{Version: brokertest.Versions()[0], NameServer: r.ns.Addr,
+		Dir: r.dir, SegmentSize: wire.MiB, Properties: properties})
+	got := r.driver.PullN(r.t, "orders", len(r.sent))
+	same(r.t, "the promoted broker", brokertest.Diff(r.sent, got))
+	if at := r.driver.GroupOffsets(r.t, "billing", "orders")[0]; at != 7 {
+		r.t.Errorf("the group's position is %d after promotion, was 7", at)
+	}
+}
+
+// runsInCI fails unless .ci/run has the command on a line of its own.
+func (r *readme) runsInCI(command string) {
+	r.t.Helper()
+	script, err := os.ReadFile(filepath.Join(r.root, ".ci", "run"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if !strings.Contains(string(script), "\n"+command+"\n") {
+		r.t.Errorf(".ci/run does not run %q", command)
+	}
+}
+
+// compare holds a command's output against its sample: the same lines but for
+// figures and names of this machine.
+func (r *readme) compare(commands []string, printed string, sample []string) {
+	r.t.Helper()
+	if host, err := os.Hostname(); err == nil {
+		printed = strings.ReplaceAll(printed, host+"/", readmeNode+"/")
+	}
+	got := strings.Split(strings.TrimSuffix(printed, "\n"), "\n")
+	for i, line := range sample {
+		if i >= len(got) {
+			r.t.Errorf("%q prints %d lines, README.md shows %d", commands, len(got), len(sample))
+			return
+		}
+		if shape(got[i]) != shape(r.names.Replace(line)) {
+			r.t.Errorf("%q prints\n%s\nREADME.md shows\n%s", commands, got[i], line)
+		}
+	}
+	if len(got) > len(sample) {
+		r.t.Errorf("%q prints more than README.md shows: %q", commands, got[len(sample):])
+	}
+}
+
+var (
+	figure = regexp.MustCompile(`[0-9][0-9.,]*( ?([KMG]iB|B|ns|µs|ms|s|m)\b)?`)
+	blanks = regexp.MustCompile(` +`)
+)
+
+// shape leaves of a line what is the same in every run.
+func shape(line string) string {
+	return strings.TrimSpace(blanks.ReplaceAllString(figure.ReplaceAllString(line, "#"), " "))
+}
+
+// A fenced block of Markdown with the text block that follows it directly.
+type fencedBlock struct {
+	language string
+	lines    []string
+	sample   []string // nil where none follows
+}
+
+// fencedBlocks returns the blocks between fences of three backquotes.
+func fencedBlocks(markdown string) []fencedBlock {
+	var blocks []fencedBlock
+	open, adjacent := false, false
+	for line := range strings.Lines(markdown) {
+		line = strings.TrimSuffix(line, "\n")
+		language, fence := strings.CutPrefix(line, "```")
+		switch {
+		case fence && !open:
+			open = true
+			if language != "text" || !adjacent {
+				adjacent = false
+				blocks = append(blocks, fencedBlock{language: language})
+			}
+		case fence:
+			open, adjacent = false, !adjacent
+		case open && adjacent:
+			last := &blocks[len(blocks)-1]
+			last.sample = append(last.sample, line)
+		case open:
+			last := &blocks[len(blocks)-1]
+			last.lines = append(last.lines, line)
+		default:
+			adjacent = false
+		}
+	}
+	return blocks
+}
