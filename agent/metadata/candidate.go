@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/haagent/haagent/wire"
@@ -47,16 +48,25 @@ func (c *candidate) add(o offer, installed *Entry, now time.Time) {
 	c.waiting = append(c.waiting[:min(len(c.waiting), 1)], o)
 }
 
-// stepsBack says in which way content e is behind what the source said before.
+// stepsBack says in which way content e is behind what the source said before. A
+// lower counter alone is none: brokers up to 5.1 count the versions of their
+// groups from 0 again at every start, with the time of the start.
 func stepsBack(last, e *Entry) string {
 	if last == nil {
 		return ""
 	}
-	if last.DataVersion != nil && e.DataVersion != nil && e.DataVersion.Compare(*last.DataVersion) < 0 {
-		return "data version " + e.DataVersion.String() + " is older than " + last.DataVersion.String()
-	}
-	if e.Hollow && !last.Hollow {
+	if e.Entries == 0 && last.Entries > 0 {
 		return "all tables are empty"
+	}
+	if last.DataVersion == nil || e.DataVersion == nil || e.DataVersion.Compare(*last.DataVersion) >= 0 {
+		return ""
+	}
+	versions := "data version " + e.DataVersion.String() + " after " + last.DataVersion.String()
+	if e.DataVersion.Timestamp <= last.DataVersion.Timestamp {
+		return versions
+	}
+	if e.Entries < last.Entries {
+		return strconv.Itoa(last.Entries-e.Entries) + " entries are gone, " + versions
 	}
 	return ""
 }

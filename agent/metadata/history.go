@@ -53,8 +53,8 @@ type Entry struct {
 	// file that was found has SourceEnd 0.
 	SourceEnd wire.PhyOffset `json:"sourceEnd"`
 	TakenAt   time.Time      `json:"takenAt"`
-	// Hollow marks a content whose tables are all empty.
-	Hollow bool `json:"hollow,omitempty"`
+	// Entries is the number of entries in all tables of a JSON file.
+	Entries int `json:"entries"`
 }
 
 // ErrNoGeneration is matched by the error for a generation that is not kept.

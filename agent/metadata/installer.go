@@ -27,8 +27,9 @@ type Options struct {
 	// it go before Keep is reached, but never the newest two.
 	KeepBytes wire.ByteSize
 	// Grace is how long a source has to stand by a step back before it is taken
-	// over: an older data version, or all tables empty where ours has entries.
-	// That is what a broker says that lost a file in a crash. Negative: at once.
+	// over. That is what a broker says that lost a file in a crash: a data version
+	// that is older in every way, fewer entries under a lower version, or none at
+	// all where there were some. Negative: at once.
 	Grace time.Duration
 	// Stale is the age from which a file that is not confirmed counts as stale.
 	Stale time.Duration
@@ -198,11 +199,14 @@ func (i *Installer) adopt() (*Generation, error) {
 
 // entry returns what a generation says of f.
 func (f File) entry(s Snapshot) Entry {
-	k, _ := Lookup(f.Name)
-	return Entry{
+	e := Entry{
 		Name: f.Name, Size: wire.ByteSize(len(f.Content)), SHA256: f.SHA256, DataVersion: f.DataVersion,
-		SourceEnd: s.SourceEnd, TakenAt: s.TakenAt, Hollow: !k.binary && hollow(f.Content),
+		SourceEnd: s.SourceEnd, TakenAt: s.TakenAt,
 	}
+	if k, _ := Lookup(f.Name); !k.binary {
+		e.Entries = entriesIn(f.Content)
+	}
+	return e
 }
 
 // Generation returns the number of the generation that stands in config/, 0

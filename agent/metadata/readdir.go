@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 )
 
@@ -63,7 +62,7 @@ func ReadDir(ctx context.Context, dir string, o ReadOptions) ([]File, []Skipped,
 	for try := 1; ; try++ {
 		var again []string
 		for _, name := range open {
-			f, err := readSettled(config, name)
+			f, err := readSettled(config, name, name)
 			switch {
 			case err == nil:
 				found[name] = f
@@ -90,7 +89,7 @@ func ReadDir(ctx context.Context, dir string, o ReadOptions) ([]File, []Skipped,
 		f, ok := found[k.Name]
 		err := failed[k.Name]
 		if !ok && err != nil && o.Backups && !errors.Is(err, ErrTarget) {
-			if b, bakErr := readBackup(config, k.Name); bakErr == nil {
+			if b, bakErr := readSettled(config, k.Name+".bak", k.Name); bakErr == nil {
 				f, ok = b, true
 			} else if !errors.Is(bakErr, fs.ErrNotExist) {
 				err = errors.Join(err, bakErr)
@@ -121,19 +120,10 @@ func exists(dir, name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// readSettled reads a file once. It fails if the file at that place was not the
-// same before and after.
-func readSettled(dir, name string) (f File, err error) {
-	content, err := readStable(dir, name)
-	if err != nil {
-		return File{}, err
-	}
-	return NewFile(name, content)
-}
-
-// readBackup reads what a broker falls back to.
-func readBackup(dir, name string) (File, error) {
-	content, err := readStable(dir, name+".bak")
+// readSettled reads a file once, for the place of name. It fails if it was not
+// the same before and after.
+func readSettled(dir, file, name string) (File, error) {
+	content, err := readStable(dir, file)
 	if err != nil {
 		return File{}, err
 	}
@@ -160,32 +150,4 @@ func readStable(dir, name string) (content []byte, err error) {
 		return nil, fmt.Errorf("%s: %w: changed while it was read", f.Name(), ErrUnsettled)
 	}
 	return content, nil
-}
-
-// databases are the directories in which 5.x brokers keep config tables when they
-// are told to use RocksDB.
-var databases = []string{"topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb"}
-
-// Databases returns the paths of the RocksDB databases below dir/config that hold
-// a broker's tables in place of the JSON files. Where it returns any, the JSON
-// files of that store are missing or old: they must not be read, and the
-// databases must not be copied while a broker has them open. The tables are to be
-// had over the stock requests.
-func Databases(dir string) ([]string, error) {
-	var list []string
-	for _, name := range databases {
-		path := filepath.Join(dir, "config", name)
-		// Every RocksDB database has a file CURRENT, from its first start on.
-		info, err := os.Lstat(filepath.Join(path, "CURRENT"))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("look for config databases: %w", err)
-		}
-		if info.Mode().IsRegular() {
-			list = append(list, path)
-		}
-	}
-	return list, nil
 }

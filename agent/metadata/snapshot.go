@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -166,19 +165,18 @@ func versionIn(content []byte) *remoting.DataVersion {
 	return found
 }
 
-// hollow reports whether a whole JSON object has tables and all of them are
-// empty: what a broker says that has lost its file.
-func hollow(content []byte) bool {
-	tables, filled := 0, 0
+// entriesIn counts the entries of all tables in a whole JSON object: what is left
+// when a broker has lost its file are few, or none.
+func entriesIn(content []byte) int {
+	n := 0
 	err := members(content, func(key, value []byte) error {
 		if string(key) == versionKey || value[0] != '{' {
 			return nil
 		}
-		tables++
-		if !bytes.Equal(bytes.TrimSpace(value[1:len(value)-1]), nil) {
-			filled++
-		}
-		return nil
+		return members(value, func(_, _ []byte) error { n++; return nil })
 	})
-	return err == nil && tables > 0 && filled == 0
+	if err != nil {
+		return 0 // check has found it whole before, so this does not happen
+	}
+	return n
 }

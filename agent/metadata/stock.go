@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,22 +16,27 @@ import (
 // table.
 var ErrPartial = errors.New("answer holds only a part of the table")
 
-// StockRequests returns the requests that yield config files, in the order in
-// which they must be sent: positions before topics and groups, so that what the
-// positions name is there. None needs a body or extra header fields. Brokers
-// from 5.4 on send large tables in pages of 2,000 only to those who ask for it
-// by the fields topicSeq, groupSeq, maxTopicNum, maxGroupNum or dataVersion, and
-// whole tables to others: so none of those is ever sent.
-func StockRequests() []remoting.RequestCode {
-	return []remoting.RequestCode{
-		remoting.GetAllConsumerOffset,
-		remoting.GetAllDelayOffset,
-		remoting.GetAllMessageRequestMode,
-		remoting.GetTimerMetrics,
-		remoting.GetTimerCheckPoint,
-		remoting.GetAllSubscriptionGroupConfig,
-		remoting.GetAllTopicConfig,
+// firstV5 is the number of 5.0.0 in the version that every broker puts into its
+// answers (MQVersion: V5_0_0_SNAPSHOT).
+const firstV5 = 412
+
+// StockRequests returns the requests that yield config files from a broker whose
+// answers carry that version, in the order in which they must be sent: positions
+// before topics and groups, so that what the positions name is there. With
+// version 0, not known yet, it returns those that all brokers know. Others must
+// not be sent to a broker that does not know them: 4.9 answers
+// REQUEST_CODE_NOT_SUPPORTED, but 4.5 says nothing at all.
+//
+// None needs a body or extra header fields. Brokers from 5.4 on send large tables
+// in pages of 2,000 only to those who ask for it by one of the fields topicSeq,
+// groupSeq, maxTopicNum, maxGroupNum or dataVersion, and whole tables to others:
+// so none of those is ever sent.
+func StockRequests(version int) []remoting.RequestCode {
+	list := []remoting.RequestCode{remoting.GetAllConsumerOffset, remoting.GetAllDelayOffset}
+	if version >= firstV5 {
+		list = append(list, remoting.GetAllMessageRequestMode, remoting.GetTimerMetrics, remoting.GetTimerCheckPoint)
 	}
+	return append(list, remoting.GetAllSubscriptionGroupConfig, remoting.GetAllTopicConfig)
 }
 
 // FromStock returns the files that a broker of the answer's version would have
@@ -178,26 +184,27 @@ type Ask func(ctx context.Context, code remoting.RequestCode) (remoting.Command,
 // Missing is a request that a broker does not answer with a file.
 type Missing struct {
 	Request remoting.RequestCode
-	// Err is nil where the broker's generation does not know the request.
+	// Err is what the broker said instead.
 	Err error
 }
 
-// Collect takes one snapshot of a stock broker: it asks for everything, then
-// calls end for the place where the broker's log ends (request 28). Generation is
-// left 0. It fails where there is no answer, or no whole one for topics, groups
-// or positions, because those belong together; what else is not to be had stands
-// in the list.
+// Collect takes one snapshot of a stock broker: it asks for everything that the
+// broker's generation has, then calls end for the place where the broker's log
+// ends (request 28). Generation is left 0. It fails where there is no answer, or
+// no whole one for topics, groups or positions, because those belong together;
+// what else is not to be had stands in the list.
 func Collect(ctx context.Context, ask Ask, end func(context.Context) (wire.PhyOffset, error)) (Snapshot, []Missing, error) {
 	s := Snapshot{TakenAt: time.Now()}
 	var missing []Missing
-	for _, code := range StockRequests() {
+	requests := StockRequests(0)
+	for n := 0; n < len(requests); n++ {
+		code := requests[n]
 		answer, err := ask(ctx, code)
 		if err != nil {
 			return Snapshot{}, nil, fmt.Errorf("ask for %v: %w", code, err)
 		}
-		if answer.Answer() == remoting.RequestCodeNotSupported {
-			missing = append(missing, Missing{Request: code})
-			continue
+		if n == 0 {
+			requests = StockRequests(answer.Version)
 		}
 		files, err := FromStock(code, answer)
 		if err != nil && required(code) {
@@ -218,10 +225,5 @@ func Collect(ctx context.Context, ask Ask, end func(context.Context) (wire.PhyOf
 
 // required reports whether a snapshot without that answer is of no use.
 func required(code remoting.RequestCode) bool {
-	switch code {
-	case remoting.GetAllTopicConfig, remoting.GetAllSubscriptionGroupConfig,
-		remoting.GetAllConsumerOffset, remoting.GetAllDelayOffset:
-		return true
-	}
-	return false
+	return slices.Contains(StockRequests(0), code)
 }
