@@ -145,7 +145,7 @@ func (i *Installer) loadNewest() (newest, before *Generation, err error) {
 	for k := len(numbers) - 1; k >= 0 && before == nil; k-- {
 		g, err := i.disk.loadGeneration(numbers[k])
 		if err != nil {
-			i.opts.Log.Warn("a generation of config files cannot be read, the one before it counts", "err", err)
+			i.opts.Log.Warn("a generation of config files cannot be read, the one before it counts", "cause", err)
 			continue
 		}
 		if newest == nil {
@@ -171,12 +171,12 @@ func (i *Installer) adopt() (*Generation, error) {
 			continue
 		}
 		if err != nil {
-			i.opts.Log.Warn("a config file in the store is passed over", "file", k.Name, "err", err)
+			i.opts.Log.Warn("a config file in the store is passed over", "file", k.Name, "cause", err)
 			continue
 		}
 		f, err := NewFile(k.Name, content)
 		if err != nil {
-			i.opts.Log.Warn("a config file in the store is passed over", "file", k.Name, "err", err)
+			i.opts.Log.Warn("a config file in the store is passed over", "file", k.Name, "cause", err)
 			continue
 		}
 		if err := i.disk.saveObject(f.SHA256, content); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -20,23 +19,34 @@ var ErrPartial = errors.New("answer holds only a part of the table")
 // answers (MQVersion: V5_0_0_SNAPSHOT).
 const firstV5 = 412
 
-// StockRequests returns the requests that yield config files from a broker whose
-// answers carry that version, in the order in which they must be sent: positions
-// before topics and groups, so that what the positions name is there. With
-// version 0, not known yet, it returns those that all brokers know. Others must
-// not be sent to a broker that does not know them: 4.9 answers
-// REQUEST_CODE_NOT_SUPPORTED, but 4.5 says nothing at all.
+// StockRequests returns the requests that yield config files, in the order in
+// which they must be sent: positions before topics and groups, so that what the
+// positions name is there. [Lookup] tells by Since which of them 4.x brokers know.
 //
 // None needs a body or extra header fields. Brokers from 5.4 on send large tables
 // in pages of 2,000 only to those who ask for it by one of the fields topicSeq,
 // groupSeq, maxTopicNum, maxGroupNum or dataVersion, and whole tables to others:
 // so none of those is ever sent.
-func StockRequests(version int) []remoting.RequestCode {
-	list := []remoting.RequestCode{remoting.GetAllConsumerOffset, remoting.GetAllDelayOffset}
-	if version >= firstV5 {
-		list = append(list, remoting.GetAllMessageRequestMode, remoting.GetTimerMetrics, remoting.GetTimerCheckPoint)
+func StockRequests() []remoting.RequestCode {
+	return []remoting.RequestCode{
+		remoting.GetAllConsumerOffset,
+		remoting.GetAllDelayOffset,
+		remoting.GetAllMessageRequestMode,
+		remoting.GetTimerMetrics,
+		remoting.GetTimerCheckPoint,
+		remoting.GetAllSubscriptionGroupConfig,
+		remoting.GetAllTopicConfig,
 	}
-	return append(list, remoting.GetAllSubscriptionGroupConfig, remoting.GetAllTopicConfig)
+}
+
+// newIn5 reports whether brokers before 5.0 do not know a request of the list.
+func newIn5(code remoting.RequestCode) bool {
+	for _, k := range known {
+		if k.Request == code && k.Since == "4.x" {
+			return false
+		}
+	}
+	return true
 }
 
 // FromStock returns the files that a broker of the answer's version would have
@@ -184,46 +194,50 @@ type Ask func(ctx context.Context, code remoting.RequestCode) (remoting.Command,
 // Missing is a request that a broker does not answer with a file.
 type Missing struct {
 	Request remoting.RequestCode
-	// Err is what the broker said instead.
+	// Err is what the broker said instead, nil where its generation does not know
+	// the request.
 	Err error
 }
 
 // Collect takes one snapshot of a stock broker: it asks for everything that the
-// broker's generation has, then calls end for the place where the broker's log
+// broker's generation knows, then calls end for the place where the broker's log
 // ends (request 28). Generation is left 0. It fails where there is no answer, or
 // no whole one for topics, groups or positions, because those belong together;
 // what else is not to be had stands in the list.
+//
+// What came with 5.0 is asked only of brokers whose first answer says that they
+// are as new: 4.9 answers REQUEST_CODE_NOT_SUPPORTED, but 4.5 nothing at all.
 func Collect(ctx context.Context, ask Ask, end func(context.Context) (wire.PhyOffset, error)) (Snapshot, []Missing, error) {
 	s := Snapshot{TakenAt: time.Now()}
 	var missing []Missing
-	requests := StockRequests(0)
-	for n := 0; n < len(requests); n++ {
-		code := requests[n]
+	version := 0
+	for n, code := range StockRequests() {
+		if n > 0 && version < firstV5 && newIn5(code) {
+			missing = append(missing, Missing{Request: code})
+			continue
+		}
 		answer, err := ask(ctx, code)
 		if err != nil {
 			return Snapshot{}, nil, fmt.Errorf("ask for %v: %w", code, err)
 		}
 		if n == 0 {
-			requests = StockRequests(answer.Version)
+			version = answer.Version
 		}
 		files, err := FromStock(code, answer)
-		if err != nil && required(code) {
+		switch {
+		case err == nil:
+			s.Files = append(s.Files, files...)
+		case !newIn5(code):
 			return Snapshot{}, nil, err
-		}
-		if err != nil {
+		case answer.Answer() == remoting.RequestCodeNotSupported:
+			missing = append(missing, Missing{Request: code})
+		default:
 			missing = append(missing, Missing{Request: code, Err: err})
-			continue
 		}
-		s.Files = append(s.Files, files...)
 	}
 	var err error
 	if s.SourceEnd, err = end(ctx); err != nil {
 		return Snapshot{}, nil, fmt.Errorf("end of the broker's log: %w", err)
 	}
 	return s, missing, nil
-}
-
-// required reports whether a snapshot without that answer is of no use.
-func required(code remoting.RequestCode) bool {
-	return slices.Contains(StockRequests(0), code)
 }
