@@ -21,21 +21,23 @@ import (
 	"github.com/haagent/haagent/wire/remoting"
 )
 
-// Names that README.md uses for what is different on every machine.
+// Names that the documents use for what is different on every machine.
 const (
-	readmeMaster = "10.0.0.5:10911"
-	readmeStore  = "/var/lib/rocketmq/store"
-	readmeNode   = "replica-1"
+	readmeMaster   = "10.0.0.5:10911"
+	readmeStore    = "/var/lib/rocketmq/store"
+	readmePromoted = "10.0.0.6:10911"              // the broker on the promoted replica
+	readmeOld      = "/var/lib/rocketmq/old-store" // the store of the master that is gone
+	readmeNode     = "replica-1"
 )
 
 // buildPatience is how long a command may take that compiles everything anew.
 const buildPatience = 5 * time.Minute
 
-// readme runs the commands of README.md in their order against a real broker.
+// readme runs the commands of documents in their order against real brokers.
 type readme struct {
 	t      *testing.T
 	ns     *brokertest.NameServer
-	master *brokertest.Broker
+	source *brokertest.Broker // whom agents follow
 	driver *brokertest.Driver
 	sent   []brokertest.Sent
 
@@ -43,29 +45,50 @@ type readme struct {
 	bin   string // where README.md installs to; first on the PATH
 	dir   string // of the replica
 	names *strings.Replacer
-	agent *haagent // the one that README.md starts, once it does
+	agent *haagent // the one that was started last
+
+	commands, samples int // run and compared
 }
 
-// TestReadme_EveryCommandRuns runs every command of README.md as it stands
-// there, but for addresses and directories, and holds what each prints against
-// the sample below it.
+// TestReadme_EveryCommandRuns runs every command of README.md, and then those of
+// docs/operations.md that lead back after a failover, as they stand there, but
+// for addresses and directories. What each prints is held against the sample
+// below it.
 func TestReadme_EveryCommandRuns(t *testing.T) {
 	t.Parallel() // most of the time is waiting
 	version := brokertest.Versions()[0]
 	r := &readme{t: t, root: filepath.Join("..", ".."), bin: t.TempDir(), dir: filepath.Join(t.TempDir(), "store")}
 	r.ns = brokertest.StartNameServer(t, version)
-	r.master = brokertest.StartBroker(t, brokertest.BrokerOptions{Version: version, NameServer: r.ns.Addr})
+	master := brokertest.StartBroker(t, brokertest.BrokerOptions{Version: version, NameServer: r.ns.Addr})
+	r.source = master
 	r.driver = brokertest.StartDriver(t, version, r.ns.Addr)
 	r.sent = r.driver.Send(t, brokertest.SendSpec{Topic: "orders", Count: 2000, Threads: 2})
 	r.driver.CommitOffsets(t, "billing", "orders", map[int]int64{0: 7})
-	r.names = strings.NewReplacer(readmeMaster, r.master.Addr(), readmeStore, r.dir,
+	r.names = strings.NewReplacer(readmeMaster, master.Addr(), readmeStore, r.dir,
 		"/usr/local/bin/", r.bin+"/", "/etc/rocketmq/", t.TempDir()+"/", "sudo ", "")
-
-	text, err := os.ReadFile(filepath.Join(r.root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
+	r.play("README.md")
+	if r.source == master {
+		t.Fatal("README.md boots no broker on the replica")
 	}
-	commands, samples := 0, 0
+	r.dir = master.Dir()
+	r.names = strings.NewReplacer(readmePromoted, r.source.Addr(), readmeOld, r.dir)
+	r.play("docs/operations.md")
+	r.agent.term()
+	if got := verifySame(t, r.source.Dir(), r.dir); got < lastByte(r.sent) {
+		t.Errorf("on the way back: identical up to %d, messages end at %d", got, lastByte(r.sent))
+	}
+	if r.commands < 12 || r.samples < 4 {
+		t.Errorf("%d commands and %d samples were found: are the fences still read?", r.commands, r.samples)
+	}
+}
+
+// play runs the commands of one document.
+func (r *readme) play(document string) {
+	r.t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.root, filepath.FromSlash(document)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	for _, block := range fencedBlocks(string(text)) {
 		if block.language != "sh" {
 			continue
@@ -73,15 +96,12 @@ func TestReadme_EveryCommandRuns(t *testing.T) {
 		var printed strings.Builder
 		for _, command := range block.lines {
 			printed.WriteString(r.run(command))
-			commands++
+			r.commands++
 		}
 		if block.sample != nil {
-			samples++
-			r.compare(block.lines, printed.String(), block.sample)
+			r.samples++
+			r.compare(document, block.lines, printed.String(), block.sample)
 		}
-	}
-	if commands < 8 || samples < 4 {
-		t.Errorf("README.md has %d commands and %d samples: are its fences still read?", commands, samples)
 	}
 }
 
@@ -97,7 +117,7 @@ func (r *readme) run(command string) string {
 		r.startAgent(command)
 		return ""
 	case strings.HasPrefix(command, "haagent promote "):
-		r.master.Kill()
+		r.source.Kill()
 		out := r.shell(command)
 		if code := r.agent.exitWithin(endPatience); code != exitOK {
 			r.t.Errorf("the promoted agent ended with %d:\n%s", code, r.agent.log.String())
@@ -133,7 +153,7 @@ func (r *readme) shell(command string) string {
 	return stdout.String()
 }
 
-// startAgent starts the installed haagent as it stands in README.md and waits
+// startAgent starts the installed haagent as the document says and waits
 // until it is in sync and has the config files.
 func (r *readme) startAgent(command string) {
 	r.t.Helper()
@@ -153,7 +173,7 @@ func (r *readme) startAgent(command string) {
 	}()
 	r.t.Cleanup(r.agent.kill)
 	r.t.Logf("$ %s", command)
-	end := brokerEnd(r.t, r.master)
+	end := brokerEnd(r.t, r.source)
 	waitFor(r.t, "the agent to be in sync", func() (string, bool) {
 		s, err := control.DialSocket(replica.AgentDir(r.dir)).Status(r.t.Context())
 		if err != nil {
@@ -164,6 +184,15 @@ func (r *readme) startAgent(command string) {
 	if r.agent.ended() {
 		r.t.Fatalf("%s ended:\n%s", command, r.agent.log.String())
 	}
+}
+
+// lastByte returns where the last of the messages ends, or a little before.
+func lastByte(sent []brokertest.Sent) wire.PhyOffset {
+	end := wire.PhyOffset(0)
+	for _, s := range sent {
+		end = max(end, s.PhyOffset)
+	}
+	return end
 }
 
 // boot boots an unmodified broker with the promoted properties, which must serve
@@ -183,7 +212,7 @@ func (r *readme) boot(command string) {
 		r.t.Errorf("promote printed %v", properties)
 	}
 	r.t.Logf("$ %s", command)
-	brokertest.StartBroker(r.t, brokertest.BrokerOptions{Version: brokertest.Versions()[0], NameServer: r.ns.Addr,
+	r.source = brokertest.StartBroker(r.t, brokertest.BrokerOptions{Version: brokertest.Versions()[0], NameServer: r.ns.Addr,
 		Dir: r.dir, SegmentSize: wire.MiB, Properties: properties})
 	got := r.driver.PullN(r.t, "orders", len(r.sent))
 	same(r.t, "the promoted broker", brokertest.Diff(r.sent, got))
@@ -206,7 +235,7 @@ func (r *readme) runsInCI(command string) {
 
 // compare holds a command's output against its sample: the same lines but for
 // figures and names of this machine.
-func (r *readme) compare(commands []string, printed string, sample []string) {
+func (r *readme) compare(document string, commands []string, printed string, sample []string) {
 	r.t.Helper()
 	if host, err := os.Hostname(); err == nil {
 		printed = strings.ReplaceAll(printed, host+"/", readmeNode+"/")
@@ -214,15 +243,15 @@ func (r *readme) compare(commands []string, printed string, sample []string) {
 	got := strings.Split(strings.TrimSuffix(printed, "\n"), "\n")
 	for i, line := range sample {
 		if i >= len(got) {
-			r.t.Errorf("%q prints %d lines, README.md shows %d", commands, len(got), len(sample))
+			r.t.Errorf("%q prints %d lines, %s shows %d", commands, len(got), document, len(sample))
 			return
 		}
 		if shape(got[i]) != shape(r.names.Replace(line)) {
-			r.t.Errorf("%q prints\n%s\nREADME.md shows\n%s", commands, got[i], line)
+			r.t.Errorf("%q prints\n%s\n%s shows\n%s", commands, got[i], document, line)
 		}
 	}
 	if len(got) > len(sample) {
-		r.t.Errorf("%q prints more than README.md shows: %q", commands, got[len(sample):])
+		r.t.Errorf("%q prints more than %s shows: %q", commands, document, got[len(sample):])
 	}
 }
 
