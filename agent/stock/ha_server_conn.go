@@ -30,7 +30,7 @@ const (
 
 // groupSize is how much of the log one pair of system calls moves: several
 // frames share their cost, and it stays in the cache of one core.
-const groupSize = 256 * wire.KiB
+const groupSize = 512 * wire.KiB
 
 // haConn is one slave.
 type haConn struct {
