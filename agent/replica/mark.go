@@ -33,12 +33,12 @@ func openMark(dir string) (*endMark, error) {
 
 // read returns wire.NoOffset where there is no mark.
 func (m *endMark) read() (wire.PhyOffset, error) {
-	_, err := m.f.ReadAt(m.buf[:], 0)
+	n, err := m.f.ReadAt(m.buf[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return wire.NoOffset, fmt.Errorf("read mark of the verified end: %w", err)
 	}
 	end := binary.BigEndian.Uint64(m.buf[:8])
-	if err != nil || end != ^binary.BigEndian.Uint64(m.buf[8:]) {
+	if n < len(m.buf) || end != ^binary.BigEndian.Uint64(m.buf[8:]) {
 		return wire.NoOffset, nil
 	}
 	return wire.PhyOffset(end), nil

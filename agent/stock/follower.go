@@ -106,7 +106,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		fruitful, err := f.attempt(ctx)
 		if ctx.Err() != nil {
-			break
+			return nil //nolint:nilerr // the end was asked for; how the attempt ended does not matter
 		}
 		if fruitful && state.AsProblem(err) == nil {
 			wait.Reset()
