@@ -207,7 +207,7 @@ func (r *readme) boot(command string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	properties := map[string]string(remoting.ParseProperties(text))
+	properties := remoting.ParseProperties(text)
 	if properties["storePathRootDir"] != r.dir || properties["brokerId"] != "0" {
 		r.t.Errorf("promote printed %v", properties)
 	}
