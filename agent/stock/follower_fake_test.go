@@ -74,6 +74,12 @@ type fakeLink struct {
 // newFakeMaster returns a master of l that serves as it should until play.
 func newFakeMaster(t testing.TB, l *servedLog) *fakeMaster {
 	t.Helper()
+	return newConfiguredMaster(t, l, func(*fakeMaster) {})
+}
+
+// newConfiguredMaster lets configure change what the master says of itself.
+func newConfiguredMaster(t testing.TB, l *servedLog, configure func(*fakeMaster)) *fakeMaster {
+	t.Helper()
 	m := &fakeMaster{servedLog: l, beat: 50 * time.Millisecond, live: make(map[*fakeLink]bool)}
 	m.script = func(l *fakeLink) { l.serve(nil) }
 	m.haPort, m.port = listenTCP(t), listenTCP(t)
@@ -82,6 +88,7 @@ func newFakeMaster(t testing.TB, l *servedLog) *fakeMaster {
 		"listenPort": portOf(m.port), "haListenPort": portOf(m.haPort),
 		"mappedFileSizeCommitLog": strconv.FormatInt(int64(l.size), 10),
 	}
+	configure(m)
 	m.work.Go(m.accept)
 	m.serveRemoting(t)
 	t.Cleanup(func() {
@@ -248,6 +255,16 @@ func (l *fakeLink) run(script func(*fakeLink)) {
 	script(l)
 	closeAll(l.m.t, l.conn)
 	reading.Wait()
+}
+
+// await waits for a value, or the end, of ch; false says that the slave is gone.
+func (l *fakeLink) await(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	case <-l.gone:
+		return false
+	}
 }
 
 // write hands bytes over; false says that the slave is gone.

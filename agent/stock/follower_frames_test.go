@@ -105,11 +105,19 @@ func TestFault8_TailEndsInsideAMessageHeader(t *testing.T) {
 	cut := make(chan wire.ByteSize)
 	m.play(func(l *fakeLink) {
 		at := l.request
-		for n := range cut {
-			l.send(at, boundary.Add(n))
-			at = boundary.Add(n)
+		for {
+			select {
+			case <-l.gone:
+				return
+			case n, more := <-cut:
+				if !more {
+					l.serveFrom(at, nil)
+					return
+				}
+				l.send(at, boundary.Add(n))
+				at = boundary.Add(n)
+			}
 		}
-		l.serveFrom(at, nil)
 	})
 	timing := fast
 	timing.Heartbeat = 5 * time.Millisecond
@@ -287,4 +295,3 @@ func TestFault2_BlankOfAnotherSegmentSize(t *testing.T) {
 	s := follow(t, m, slaveOptions{})
 	s.stuck(state.Incompatible, "segment_size")
 }
-
