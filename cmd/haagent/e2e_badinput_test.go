@@ -60,7 +60,7 @@ var fakes = []struct {
 		_, err := to.Write(bytes.Repeat([]byte{0, 0, 1, 7}, 1024))
 		return err
 	}},
-	{"OtherBytes", state.Diverged, "diverged", func(to io.Writer, request, own wire.PhyOffset, _ string) error {
+	{"OtherBytes", state.Diverged, "diverged", func(to io.Writer, request, _ wire.PhyOffset, _ string) error {
 		if err := header(to, request, int32(ha.StockBatch)); err != nil {
 			return err
 		}

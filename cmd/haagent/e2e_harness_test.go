@@ -199,7 +199,7 @@ func (a *haagent) waitCode(want state.State, code string) control.Status {
 	if s.Try == "" || s.Reason == "" {
 		a.t.Errorf("code %s comes without a reason or a next step: %+v", code, s)
 	}
-	if text := a.log.String(); !strings.Contains(text, "code="+code) || !strings.Contains(text, "try=") {
+	if text := a.log.String(); !strings.Contains(text, "code="+code) || !strings.Contains(text, "Try: ") {
 		a.t.Errorf("the log does not tell code %s and the next step:\n%s", code, text)
 	}
 	return s
