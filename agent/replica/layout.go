@@ -22,15 +22,30 @@ const (
 )
 
 // brokerDerived are the files that a broker makes for itself from the log when
-// it runs. On a replica they would make a booting broker believe that its
-// queues are up to date.
-var brokerDerived = []string{"checkpoint", "consumequeue", "index"}
+// it runs, one that finds the store locked included: 4.9.7 leaves the first
+// three then, 5.3.3 the timer's as well, 5.5.0 all but timerlog and
+// consumequeue_ext. On a replica they would make a booting broker believe that
+// its queues, or its timers, are up to date.
+var brokerDerived = []string{
+	"checkpoint", "consumequeue", "index",
+	"timerwheel", "timerlog", filepath.Join(configName, "timercheck"),
+	"consumequeue_ext", "compaction", "rocksdbstore",
+}
 
 // AgentDir returns the directory below the store root that belongs to haagent.
 func AgentDir(dir string) string { return filepath.Join(dir, agentName) }
 
 // CommitLogDir returns the default place of the segments of the store at dir.
 func CommitLogDir(dir string) string { return filepath.Join(dir, commitLogName) }
+
+// rememberedLogDir returns where the segments of the store at dir are, if nobody
+// says so. A state that cannot be read is for others to complain of.
+func rememberedLogDir(dir string) string {
+	if st, err := ReadState(dir); err == nil && st.CommitLogDir != "" {
+		return st.CommitLogDir
+	}
+	return CommitLogDir(dir)
+}
 
 // Kind says what a directory is to a replica.
 type Kind int
@@ -48,7 +63,7 @@ const (
 // enough by themselves; those of storeToo are found in other places as well.
 var (
 	storeOnly = []string{commitLogName, agentName, "checkpoint", "consumequeue"}
-	storeToo  = []string{configName, abortName, "index", "abort.bak", "timerwheel", "timerlog"}
+	storeToo  = []string{configName, abortName, "abort.bak", "index", "timerwheel", "timerlog", "consumequeue_ext", "compaction", "rocksdbstore"}
 	anyPlace  = []string{"lock", "lost+found"}
 )
 
@@ -175,8 +190,12 @@ func freshDir(parent string, now time.Time) (string, error) {
 // replica's own state aside, so that replication starts anew on an empty
 // directory. The caller holds the store lock. It returns where the old files
 // are: a folder below DIR/.haagent, and for a log that is elsewhere one beside
-// it, named alike. Nothing is deleted.
+// it, named alike. Nothing is deleted. An empty logDir is where the replica's
+// state says, else the default.
 func Resync(dir, logDir string, now time.Time) (string, error) {
+	if logDir == "" {
+		logDir = rememberedLogDir(dir)
+	}
 	target, err := freshDir(filepath.Join(AgentDir(dir), "set-aside"), now)
 	if err != nil {
 		return "", fmt.Errorf("make room to set files aside: %w", err)

@@ -235,6 +235,26 @@ func TestPromote_Empty(t *testing.T) {
 	}
 }
 
+// TestOpen_RemembersWhereTheLogIs: a command that is given the store root only
+// does not take a replica for an empty one.
+func TestOpen_RemembersWhereTheLogIs(t *testing.T) {
+	log := makeLog(46, 65536, 0, 10, anyMessage)
+	dir, logDir := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	opt := Options{Dir: dir, CommitLogDir: logDir, SegmentSize: log.size}
+	s := openStore(t, opt)
+	if err := s.Begin(0); err != nil {
+		t.Fatal(err)
+	}
+	feed(t, s, log, 0, log.end())
+	closeStore(t, s)
+	opt.CommitLogDir = ""
+	s = openStore(t, opt)
+	if e := s.Ends(); e.Verified != log.end() || s.CommitLogDir() != logDir {
+		t.Fatalf("ends %+v in %s", e, s.CommitLogDir())
+	}
+	closeStore(t, s)
+}
+
 // TestResync sets everything aside, deletes nothing, and leaves a directory to
 // begin in; of a promoted replica with a broker's files in it too.
 func TestResync(t *testing.T) {
@@ -257,17 +277,18 @@ func TestResync(t *testing.T) {
 			writeFile(t, filepath.Join(dir, name), name)
 		}
 		before, logBefore := tree(t, dir), tree(t, parent)
-		now := time.Now()
+		now, logDir := time.Now(), "" // of the state
 		var targets []string
 		for range 2 { // the second time there is nothing left
 			lock, err := AcquireLock(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			target, err := Resync(dir, opt.CommitLogDir, now)
+			target, err := Resync(dir, logDir, now)
 			if err != nil {
 				t.Fatal(err)
 			}
+			logDir = opt.CommitLogDir
 			targets = append(targets, target)
 			if err := lock.Release(); err != nil {
 				t.Fatal(err)

@@ -18,15 +18,17 @@ import (
 // DIR/.haagent/state.json. Every offset in it was true and on disk before it
 // was written; the log may be further on.
 type State struct {
-	Format      int            `json:"format"` // 1
-	Cluster     string         `json:"cluster"`
-	BrokerName  string         `json:"brokerName"`
-	SegmentSize wire.ByteSize  `json:"segmentSize"`
-	Start       wire.PhyOffset `json:"start"`       // base of the first segment ever asked for
-	VerifiedEnd wire.PhyOffset `json:"verifiedEnd"` // verified and synced up to here
-	LastMessage wire.PhyOffset `json:"lastMessage"` // where the last message before VerifiedEnd starts; -1 unknown
-	Epoch       int64          `json:"epoch"`       // raised by each promotion
-	Promoted    bool           `json:"promoted"`    // handed to a broker
+	Format      int           `json:"format"` // 1
+	Cluster     string        `json:"cluster"`
+	BrokerName  string        `json:"brokerName"`
+	SegmentSize wire.ByteSize `json:"segmentSize"`
+	// CommitLogDir is where the segments are, if not in the default place.
+	CommitLogDir string         `json:"commitLogDir,omitempty"`
+	Start        wire.PhyOffset `json:"start"`       // base of the first segment ever asked for
+	VerifiedEnd  wire.PhyOffset `json:"verifiedEnd"` // verified and synced up to here
+	LastMessage  wire.PhyOffset `json:"lastMessage"` // where the last message before VerifiedEnd starts; -1 unknown
+	Epoch        int64          `json:"epoch"`       // raised by each promotion
+	Promoted     bool           `json:"promoted"`    // handed to a broker
 	// Boot identifies the run of the kernel under which this was written. Under
 	// another one the log behind VerifiedEnd may have lost any of its pages.
 	Boot string `json:"boot"`

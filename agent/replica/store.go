@@ -48,7 +48,7 @@ var (
 // Options say which store to open and how.
 type Options struct {
 	Dir          string        // store root
-	CommitLogDir string        // default Dir/commitlog
+	CommitLogDir string        // default where the state says, else Dir/commitlog
 	SegmentSize  wire.ByteSize // of the source; must be positive
 	Cluster      string        // who is followed, for state.json
 	BrokerName   string
@@ -133,7 +133,7 @@ func Open(opt Options, lock *Lock) (*Store, error) {
 		return nil, fmt.Errorf("open replica: segment size %d: %w", opt.SegmentSize, ErrSegmentSize)
 	}
 	if opt.CommitLogDir == "" {
-		opt.CommitLogDir = CommitLogDir(opt.Dir)
+		opt.CommitLogDir = rememberedLogDir(opt.Dir)
 	}
 	if opt.Ack == "" {
 		opt.Ack = AckMemory
@@ -181,6 +181,12 @@ func (s *Store) admit() error {
 		}
 	default:
 		s.state = State{Format: stateFormat, SegmentSize: s.opt.SegmentSize, Start: wire.NoOffset, VerifiedEnd: wire.NoOffset, LastMessage: wire.NoOffset}
+	}
+	s.state.CommitLogDir = ""
+	if s.logDir != CommitLogDir(dir) {
+		if s.state.CommitLogDir, err = filepath.Abs(s.logDir); err != nil {
+			return fmt.Errorf("find the commit log: %w", err)
+		}
 	}
 	if s.boot, err = bootID(); err != nil {
 		return err
