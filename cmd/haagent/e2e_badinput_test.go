@@ -76,8 +76,9 @@ var fakes = []struct {
 // and a next step of its own, nothing is written into the directory, and nothing
 // is reported that the replica does not hold.
 func TestBadInput(t *testing.T) {
+	t.Parallel() // most of the time is waiting
 	brokertest.ForEach(t, func(t *testing.T, v brokertest.Version) {
-		t.Parallel() // most of the time is waiting
+		t.Parallel()
 		ns := brokertest.StartNameServer(t, v)
 		master := brokertest.StartBroker(t, brokertest.BrokerOptions{Version: v, NameServer: ns.Addr})
 		d := brokertest.StartDriver(t, v, ns.Addr)
@@ -119,12 +120,13 @@ func TestBadInput(t *testing.T) {
 // TestBadInput_EmptyReplicaOfAFake is the same for an agent that knows nothing
 // but the fake's HA port: its directory stays without a byte of log.
 func TestBadInput_EmptyReplicaOfAFake(t *testing.T) {
+	t.Parallel() // most of the time is waiting
 	for _, fake := range fakes {
 		if fake.state != state.ProtocolError || fake.code == "corrupt_message" {
 			continue // the others need something to compare with
 		}
 		t.Run(fake.name, func(t *testing.T) {
-			t.Parallel() // all of it is waiting
+			t.Parallel()
 			peer := startFakeMaster(t, func(to io.Writer, request wire.PhyOffset) error {
 				return fake.answer(to, request, 0, "")
 			})

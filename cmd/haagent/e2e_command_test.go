@@ -159,6 +159,7 @@ func TestFault18_SearchingWritesNoLog(t *testing.T) {
 // be had through the store's own socket, and SIGTERM leaves everything that was
 // received on disk, bootable, and the lock free (I6, boot contract).
 func TestStatusAndTermination(t *testing.T) {
+	t.Parallel() // most of the time is waiting
 	v := brokertest.Versions()[0]
 	ns := brokertest.StartNameServer(t, v)
 	master := brokertest.StartBroker(t, brokertest.BrokerOptions{Version: v, NameServer: ns.Addr})

@@ -23,12 +23,13 @@ const cutEvery = 3 * time.Second
 // The relay holds every report against what the master has shown (I3); in the
 // end both logs are the same (I2), and the agent got there by itself.
 func TestMasterRestartedAndLinkCut(t *testing.T) {
+	t.Parallel() // most of the time is waiting
 	rounds := 6
 	if os.Getenv(longVariable) != "" {
 		rounds = 40
 	}
 	brokertest.ForEach(t, func(t *testing.T, v brokertest.Version) {
-		t.Parallel() // most of the time is waiting
+		t.Parallel()
 		ns := brokertest.StartNameServer(t, v)
 		master := brokertest.StartBroker(t, brokertest.BrokerOptions{Version: v, NameServer: ns.Addr})
 		d := brokertest.StartDriver(t, v, ns.Addr)

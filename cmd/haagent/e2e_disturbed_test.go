@@ -20,8 +20,9 @@ import (
 // files that a later boot would believe. The agent notices, checks the log from
 // disk, puts everything back, and goes on.
 func TestDisturbed(t *testing.T) {
+	t.Parallel() // most of the time is waiting
 	brokertest.ForEach(t, func(t *testing.T, v brokertest.Version) {
-		t.Parallel() // most of the time is waiting
+		t.Parallel()
 		ns := brokertest.StartNameServer(t, v)
 		master := brokertest.StartBroker(t, brokertest.BrokerOptions{Version: v, NameServer: ns.Addr})
 		d := brokertest.StartDriver(t, v, ns.Addr)

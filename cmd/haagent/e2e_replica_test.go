@@ -30,6 +30,7 @@ type bootCase struct {
 // was killed in the middle of sends, boots under an unmodified broker and serves
 // every message up to the promised end, with the positions of the consumers.
 func TestBootableReplica(t *testing.T) {
+	t.Parallel() // most of the time is waiting
 	small := bootCase{segment: wire.MiB, segments: 5, kinds: []brokertest.SendSpec{
 		{Kind: brokertest.Delayed, Topic: "delayed", Count: 10},
 		{Kind: brokertest.Plain, Topic: "plain", Count: 1600, BodySize: 3000, Threads: 4},
@@ -47,7 +48,7 @@ func TestBootableReplica(t *testing.T) {
 	versions := brokertest.Versions()
 	for i, v := range versions {
 		t.Run(string(v), func(t *testing.T) {
-			t.Parallel() // most of the time is waiting
+			t.Parallel()
 			ns := brokertest.StartNameServer(t, v)
 			checkBootable(t, v, ns, small)
 		})
