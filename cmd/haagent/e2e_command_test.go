@@ -229,3 +229,37 @@ func closeLock(t *testing.T, lock *replica.Lock) {
 		t.Error(err)
 	}
 }
+
+// TestFault10_HistoryOverTheHAPortAlone: with nothing but the HA port of a stock
+// master, where a request for byte 0 means the last segment, the whole log comes
+// all the same. There is nobody to ask for config files, and the status says so.
+func TestFault10_HistoryOverTheHAPortAlone(t *testing.T) {
+	t.Parallel()
+	brokertest.ForEach(t, func(t *testing.T, v brokertest.Version) {
+		t.Parallel()
+		ns := brokertest.StartNameServer(t, v)
+		master := brokertest.StartBroker(t, brokertest.BrokerOptions{Version: v, NameServer: ns.Addr})
+		d := brokertest.StartDriver(t, v, ns.Addr)
+		sent := d.Send(t, brokertest.SendSpec{Topic: "alone", Count: 1000, BodySize: 3000, Threads: 2})
+		dir := t.TempDir()
+		args := []string{"--master-ha", master.HAAddr(), "--segment-size", "1MiB", "--ack", "disk"}
+		agent := startAgent(t, dir, args...)
+		end := agent.caughtUp(master)
+		if s := agent.status(); s.Offsets.Min != 0 || s.HistoryFrom != 0 || s.Metadata.AgeSeconds >= 0 {
+			t.Errorf("%+v", s)
+		}
+		agent.kill()
+		sent = append(sent, d.Send(t, brokertest.SendSpec{Topic: "alone", Count: 600, BodySize: 3000, Threads: 2})...)
+		agent = startAgent(t, dir, args...) // whose end lies segments behind the source's
+		end = max(end, agent.caughtUp(master))
+		if got := agent.promote(); got != end {
+			t.Errorf("promised up to %d of %d", got, end)
+		}
+		if got := verifySame(t, master.Dir(), dir); got != end {
+			t.Errorf("identical up to %d of %d", got, end)
+		}
+		if first := segmentsOf(t, dir)[0].Base; first != 0 || len(sent) != 1600 {
+			t.Errorf("the replica of %d messages begins at %d", len(sent), first)
+		}
+	})
+}
