@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds everything that a test waits for.
-const patience = 30 * time.Second
+const patience = 15 * time.Second
 
 // fast is the clockwork of the agents under test.
 var fast = stock.Timing{Heartbeat: 100 * time.Millisecond, Housekeeping: 5 * time.Second, Patience: 2 * time.Second,
@@ -153,6 +154,7 @@ type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // read after done
+	told   *toldStates
 }
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -161,12 +163,13 @@ func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil
 func start(t testing.TB, cfg agent.Config) *running {
 	t.Helper()
 	cfg.Role, cfg.Timing = agent.RoleSlave, fast
-	a, err := agent.New(cfg, silent())
+	told := &toldStates{Handler: slog.NewTextHandler(io.Discard, nil)}
+	a, err := agent.New(cfg, slog.New(told))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Agent: a, t: t, dir: cfg.Dir, cancel: cancel, done: make(chan struct{})}
+	r := &running{Agent: a, t: t, dir: cfg.Dir, cancel: cancel, done: make(chan struct{}), told: told}
 	go func() {
 		defer close(r.done)
 		r.err = a.Run(ctx)
@@ -193,13 +196,55 @@ func (r *running) ended() error {
 	return r.err
 }
 
-// await waits until the status says so.
+// await waits until the agent has been in a state, with a code where it is a
+// stuck one, since the last await or start.
 func (r *running) await(want state.State, code string) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("state %s %s", want, code), func() bool {
-		s := r.Status()
-		return s.State == want && s.Code == code
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("status %+v", r.Status())
+		}
+	}()
+	eventually(r.t, fmt.Sprintf("state %s %s", want, code), func() bool { return r.told.take(string(want) + " " + code) })
+}
+
+// toldStates is what an agent logs of its states: a short one is not missed.
+type toldStates struct {
+	slog.Handler
+
+	mu   sync.Mutex
+	seen []string
+}
+
+// Handle implements slog.Handler.
+func (h *toldStates) Handle(_ context.Context, r slog.Record) error {
+	var now, code string
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "state":
+			now = a.Value.String()
+		case "code":
+			code = a.Value.String()
+		}
+		return true
 	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now != "" {
+		h.seen = append(h.seen, now+" "+code)
+	}
+	return nil
+}
+
+// take reports whether a state was told, and forgets those up to it.
+func (h *toldStates) take(want string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.Index(h.seen, want)
+	if i >= 0 {
+		h.seen = h.seen[i+1:]
+	}
+	return i >= 0
 }
 
 // caughtUp waits until the agent streams and holds all of the source's log.

@@ -27,6 +27,7 @@ type session struct {
 	lock   *replica.Lock
 	broker *stock.Broker
 	after  error // what ended the session before, nil for the first
+	held   bool  // the store was open before, and the lock ours ever since
 }
 
 // slave is the role loop: session after session until ctx ends or the replica
@@ -107,9 +108,14 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 		return nil
 	}
 	store, err := replica.Open(options, s.lock)
+	if errors.Is(err, replica.ErrBrokerWrote) && s.held {
+		// Under our lock no broker got as far as messages: the next session undoes it.
+		err = fmt.Errorf("%v: %w", err, replica.ErrDisturbed)
+	}
 	if err != nil {
 		return stock.StoreProblem(a.cfg.Dir, err)
 	}
+	s.held = true
 	opened()
 	err = a.replicate(ctx, s, store)
 	if errors.Is(err, errDone) || ctx.Err() != nil {
