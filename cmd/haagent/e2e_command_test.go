@@ -212,6 +212,11 @@ func TestStatusAndTermination(t *testing.T) {
 	if got := verifySame(t, master.Dir(), dir); got != end {
 		t.Errorf("identical up to %d of %d", got, end)
 	}
+	stdout, stderr, code = haagentCommand(t, "promote", "--dir", dir, "--yes") // no agent runs there
+	if code != exitOK || !strings.Contains(stdout, "to "+end.String()+",") || !strings.Contains(stdout, "mappedFileSizeCommitLog=1048576") {
+		t.Errorf("promote ended with %d: %s%s", code, stdout, stderr)
+	}
+	checkBootContract(t, dir)
 }
 
 func segmentsOf(t *testing.T, dir string) []commitlog.Segment {

@@ -176,6 +176,58 @@ func (r *relay) passReports(from io.Reader, to io.Writer) {
 	}
 }
 
+// TestRelay_SeesWrongReports: what judges the agent's acks must be able to find
+// one that is wrong.
+func TestRelay_SeesWrongReports(t *testing.T) {
+	master := startFakeMaster(t, func(to io.Writer, request wire.PhyOffset) error {
+		if err := header(to, request, 9); err != nil {
+			return err
+		}
+		_, err := to.Write(make([]byte, 9))
+		return err
+	})
+	for _, c := range []struct {
+		name    string
+		reports []wire.PhyOffset // behind a request of 1 and its answer, which ends at 10
+		wrong   int
+	}{
+		{"honest", []wire.PhyOffset{1, 5, 10, 10}, 0},
+		{"above what was shown", []wire.PhyOffset{11}, 1},
+		{"falling", []wire.PhyOffset{10, 9}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := startRelay(t, master.addr)
+			conn, err := net.Dial("tcp", r.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeConn(t, conn)
+			say := func(off wire.PhyOffset) {
+				if _, err := conn.Write(ha.AppendReport(nil, off)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			say(1)
+			if _, err := io.ReadFull(conn, make([]byte, ha.HeaderSize+9)); err != nil {
+				t.Fatal(err)
+			}
+			for _, off := range c.reports {
+				say(off)
+			}
+			waitFor(t, "all reports", func() (string, bool) {
+				_, reports := r.counts()
+				return fmt.Sprint(reports), reports == 1+len(c.reports)
+			})
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if len(r.wrong) != c.wrong {
+				t.Errorf("complaints are %q", r.wrong)
+			}
+			r.wrong = nil // they were called for
+		})
+	}
+}
+
 // passFrames notes how far bodies reach before it lets them through.
 func (r *relay) passFrames(from io.Reader, to io.Writer) {
 	var decoder ha.Decoder
