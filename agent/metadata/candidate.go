@@ -27,7 +27,10 @@ type candidate struct {
 	told bool
 }
 
-// add takes in the latest content.
+// latest is what the source said last.
+func (c *candidate) latest() *offer { return &c.waiting[len(c.waiting)-1] }
+
+// add takes in the latest content, which is another one than the latest so far.
 func (c *candidate) add(o offer, installed *Entry, now time.Time) {
 	// The source steps back from the last thing it said before it began to.
 	last := installed
@@ -35,9 +38,6 @@ func (c *candidate) add(o offer, installed *Entry, now time.Time) {
 		if c.waiting[k].stepBack == "" {
 			last = &c.waiting[k].entry
 		}
-	}
-	if n := len(c.waiting); n > 0 && c.waiting[n-1].file.SHA256 == o.file.SHA256 {
-		return // the same content was there earlier, with less log to wait for
 	}
 	if o.stepBack = stepsBack(last, &o.entry); o.stepBack == "" {
 		c.backSince, c.told = time.Time{}, false

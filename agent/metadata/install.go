@@ -67,7 +67,7 @@ func (i *Installer) choose(verified wire.PhyOffset) ([]offer, *Generation) {
 			continue
 		}
 		at, why := c.ready(k.Policy, verified, now, i.opts.Grace)
-		if n := len(c.waiting) - 1; c.waiting[n].stepBack != "" && at < n && !c.told {
+		if c.latest().stepBack != "" && at < len(c.waiting)-1 && !c.told {
 			c.told = true
 			i.opts.Log.Warn("the source stepped back, its file is not taken over yet", "file", k.Name, "why", why, "grace", i.opts.Grace)
 		}
@@ -195,7 +195,7 @@ func (i *Installer) finishOf(newest, before *Generation) error {
 			if old == nil {
 				i.undone[e.Name] = true
 			}
-		case errors.Is(err, ErrTarget):
+		case errors.Is(err, ErrTarget) || errors.Is(err, ErrTooLarge):
 		case err != nil:
 			return err
 		case old != nil && have == old.SHA256:

@@ -229,10 +229,16 @@ func (i *Installer) Generation() uint64 {
 //
 // The contents are kept and must not be changed afterwards.
 func (i *Installer) Offer(s Snapshot) error {
-	if err := s.verify(); err != nil {
+	if err := s.verify(i.seen); err != nil {
 		return err
 	}
 	now := i.opts.Now()
+	entries := make(map[string]Entry, len(s.Files))
+	for _, f := range s.Files {
+		if !i.seen(f.Name, f.SHA256) {
+			entries[f.Name] = f.entry(s)
+		}
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	// Both must say so: a source's clock may be set back, its log may be cut.
@@ -251,10 +257,27 @@ func (i *Installer) Offer(s Snapshot) error {
 		if c == nil {
 			c = new(candidate)
 			i.pending[f.Name] = c
+		} else if c.latest().file.SHA256 == f.SHA256 {
+			continue // it was there earlier, with less log to wait for
 		}
-		c.add(offer{file: f, entry: f.entry(s)}, installed, now)
+		e, ok := entries[f.Name]
+		if !ok { // it was seen, but is not any more: an Install came in between
+			e = f.entry(s)
+		}
+		c.add(offer{file: f, entry: e}, installed, now)
 	}
 	return nil
+}
+
+// seen reports whether that content is installed, or the latest that waits.
+func (i *Installer) seen(name string, h Hash) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if e := i.current.entry(name); e != nil && e.SHA256 == h {
+		return true
+	}
+	c := i.pending[name]
+	return c != nil && c.latest().file.SHA256 == h
 }
 
 // Rebase forgets what waits and which snapshots were seen: for a replica that

@@ -110,13 +110,13 @@ const eof = 0
 
 // peek skips white space and returns the next byte without taking it.
 func (s *scanner) peek() byte {
-	for ; s.i < len(s.b); s.i++ {
-		switch c := s.b[s.i]; c {
-		case ' ', '\t', '\n', '\r':
-		default:
+	for i, c := range s.b[s.i:] {
+		if c > ' ' || c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			s.i += i
 			return c
 		}
 	}
+	s.i = len(s.b)
 	return eof
 }
 
@@ -237,21 +237,25 @@ func (s *scanner) key() ([]byte, error) {
 }
 
 func (s *scanner) str() error {
-	for s.i++; s.i < len(s.b); s.i++ {
-		switch c := s.b[s.i]; {
+	b := s.b
+	for i := s.i + 1; i < len(b); i++ {
+		switch c := b[i]; {
 		case c == '"':
-			s.i++
+			s.i = i + 1
 			return nil
 		case c < ' ':
 			// Blocks of zero bytes are what a power loss leaves in a file.
+			s.i = i
 			return s.fail("control byte in a string")
 		case c == '\\':
-			s.i++
+			s.i = i + 1
 			if err := s.escape(); err != nil {
 				return err
 			}
+			i = s.i
 		}
 	}
+	s.i = len(b)
 	return s.fail("string does not end")
 }
 
@@ -297,7 +301,11 @@ func (s *scanner) number() error {
 	} else if !digit(c) {
 		return s.fail("want a value")
 	}
-	if err := s.digits(); err != nil {
+	if s.i < len(s.b) && s.b[s.i] == '0' {
+		if s.i++; s.i < len(s.b) && digit(s.b[s.i]) {
+			return s.fail("digit behind a leading zero")
+		}
+	} else if err := s.digits(); err != nil {
 		return err
 	}
 	if s.i < len(s.b) && s.b[s.i] == '.' {

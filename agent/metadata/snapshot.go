@@ -89,17 +89,24 @@ func (k Known) check(content []byte) error {
 	return nil
 }
 
-// verify looks at a File that somebody else made.
-func (f File) verify() error {
+// verify looks at a File that somebody else made. A content that was verified
+// before, by its hash, is not scanned again.
+func (f File) verify(before func(name string, h Hash) bool) error {
 	k, ok := Lookup(f.Name)
 	if !ok {
 		return fmt.Errorf("%q: %w", f.Name, ErrName)
 	}
-	if err := k.check(f.Content); err != nil {
-		return fmt.Errorf("%s: %w", f.Name, err)
+	if wire.ByteSize(len(f.Content)) > MaxFile {
+		return fmt.Errorf("%s: %w: more than %v", f.Name, ErrTooLarge, MaxFile)
 	}
 	if sha256.Sum256(f.Content) != f.SHA256 {
 		return fmt.Errorf("%s: %w %v", f.Name, ErrHash, f.SHA256)
+	}
+	if before(f.Name, f.SHA256) {
+		return nil
+	}
+	if err := k.check(f.Content); err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
 	}
 	return nil
 }
@@ -120,7 +127,7 @@ type Snapshot struct {
 }
 
 // verify looks at a snapshot that somebody else made.
-func (s Snapshot) verify() error {
+func (s Snapshot) verify(before func(name string, h Hash) bool) error {
 	if s.SourceEnd < 0 {
 		return fmt.Errorf("snapshot %d: end of the source's log is %v", s.Generation, s.SourceEnd)
 	}
@@ -130,7 +137,7 @@ func (s Snapshot) verify() error {
 		if seen[f.Name] {
 			return fmt.Errorf("snapshot %d: %s is there twice: %w", s.Generation, f.Name, ErrName)
 		}
-		if err := f.verify(); err != nil {
+		if err := f.verify(before); err != nil {
 			return fmt.Errorf("snapshot %d: %w", s.Generation, err)
 		}
 		seen[f.Name] = true

@@ -49,7 +49,7 @@ func (i *Installer) Status() []FileStatus {
 			}
 		}
 		if c != nil {
-			newest := &c.waiting[len(c.waiting)-1].entry
+			newest := &c.latest().entry
 			if e == nil {
 				at = newest.TakenAt
 			}
