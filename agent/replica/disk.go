@@ -219,7 +219,12 @@ func (o *osFile) zero(off, n int64) error {
 			return &os.PathError{Op: "zero", Path: o.f.Name(), Err: err}
 		}
 	}
-	zeros := make([]byte, 256<<10)
+	return o.writeZeros(off, n)
+}
+
+// writeZeros is zero where the file system can do nothing else.
+func (o *osFile) writeZeros(off, n int64) error {
+	zeros := make([]byte, min(n, 256<<10))
 	for n > 0 {
 		piece := min(n, int64(len(zeros)))
 		if _, err := o.writev([][]byte{zeros[:piece]}, off); err != nil {

@@ -152,6 +152,25 @@ func TestWritev_AnyBuffers(t *testing.T) {
 	})
 }
 
+func TestWriteZeros(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	before := bytes.Repeat([]byte{7}, 1<<20)
+	writeFile(t, path, string(before))
+	f, err := osDisk{}.open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.(*osFile).writeZeros(1000, 600<<10); err != nil {
+		t.Fatal(err)
+	}
+	clear(before[1000 : 1000+600<<10])
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Fatalf("not what was to be zeroed: %v", err)
+	}
+}
+
 func TestWritev_Fails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	writeFile(t, path, "0123456789")

@@ -13,12 +13,18 @@ import (
 
 func TestFault23_I7_SecondLockIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
+	if err := CheckLock(dir); err != nil || exists(dir) {
+		t.Fatalf("checking where nothing is: %v", err)
+	}
 	lock, err := AcquireLock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := AcquireLock(dir); !errors.Is(err, ErrLocked) {
 		t.Fatalf("second lock: %v", err)
+	}
+	if err := CheckLock(dir); !errors.Is(err, ErrLocked) {
+		t.Fatalf("check: %v", err)
 	}
 	// A POSIX lock would be gone with the first descriptor of the file.
 	f, err := os.Open(filepath.Join(dir, "lock"))
@@ -33,6 +39,9 @@ func TestFault23_I7_SecondLockIsRefused(t *testing.T) {
 	}
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
+	}
+	if err := CheckLock(dir); err != nil {
+		t.Fatalf("check after release: %v", err)
 	}
 	if lock, err = AcquireLock(dir); err != nil {
 		t.Fatalf("after release: %v", err)
