@@ -233,7 +233,7 @@ func resyncCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			aside, err := replica.Resync(dir, replica.CommitLogDir(dir), time.Now())
+			aside, err := replica.Resync(dir, "", time.Now())
 			if err := errors.Join(err, lock.Release()); err != nil {
 				return err
 			}
