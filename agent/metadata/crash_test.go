@@ -171,20 +171,67 @@ func TestI5_DieAtEveryStepAndRestart(t *testing.T) {
 	}
 }
 
+// Going back fails at each step, and is finished by the next try or the next start.
+func TestI5_FailAtEveryStepOfGoingBack(t *testing.T) {
+	for what, back := range map[string]func(i *Installer) ([]string, error){
+		"restore": func(i *Installer) ([]string, error) { return i.Restore(1) },
+		"rewind":  func(i *Installer) ([]string, error) { return i.Rewind(150) },
+		"repair":  func(i *Installer) ([]string, error) { return i.Repair() },
+	} {
+		for _, dead := range []bool{false, true} {
+			for k := 1; ; k++ {
+				dir, i, c := grown(t, 2, Options{})
+				if what == "repair" {
+					for _, name := range []string{"topics.json", "consumerOffset.json"} {
+						if err := os.Remove(filepath.Join(dir, "config", name)); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				w := &world{dir: dir, disk: i.disk}
+				steps := w.failAt(k, dead)
+				_, err := back(i)
+				if *steps < k {
+					if err != nil || k < 5 {
+						t.Fatalf("%s: %d steps, %v", what, *steps, err)
+					}
+					break
+				}
+				if !errors.Is(err, errInjected) {
+					t.Fatalf("%s: step %d: %v", what, k, err)
+				}
+				for _, name := range listing(t, dir, "config") {
+					mustFile(t, name, []byte(content(t, dir, name))) // whole, and nothing else
+				}
+				w.disk.before = nil
+				if dead {
+					i = open(t, dir, c.options())
+				}
+				if _, err := back(i); err != nil {
+					t.Fatalf("%s: step %d, again: %v", what, k, err)
+				}
+				version, positions := map[string]int{"restore": 1, "rewind": 2, "repair": 2}[what], map[string]int{"restore": 1, "rewind": 1, "repair": 2}[what]
+				wantContent(t, dir, "topics.json", topics(version, 3))
+				wantContent(t, dir, "consumerOffset.json", offsets(positions))
+				if foreign, err := i.Check(); err != nil || foreign != nil {
+					t.Fatalf("%s: step %d: Check: %q, %v", what, k, foreign, err)
+				}
+			}
+		}
+	}
+}
+
 // killLoopDir tells a re-executed test binary to install for ever.
 const killLoopDir = "HAAGENT_TEST_INSTALL_FOREVER"
 
 // loopVersion is what the killed process installs in round n.
-func loopVersion(n int) []File {
-	var files []File
-	for name, content := range map[string][]byte{"topics.json": topics(n, 50), "consumerOffset.json": offsets(n)} {
-		f, err := NewFile(name, content)
-		if err != nil {
-			panic(err)
-		}
-		files = append(files, f)
+func loopVersion(n int) ([]File, error) {
+	top, err := NewFile("topics.json", topics(n, 50))
+	if err != nil {
+		return nil, err
 	}
-	return files
+	positions, err := NewFile("consumerOffset.json", offsets(n))
+	return []File{positions, top}, err
 }
 
 // installForever prints each version once it is installed, until it is killed.
@@ -207,8 +254,10 @@ func installForever(dir string) {
 		n = int(e.DataVersion.Counter) + 1
 	}
 	for ; ; n++ {
-		fail(i.Offer(Snapshot{TakenAt: i.opts.Now(), SourceEnd: wire.PhyOffset(n), Files: loopVersion(n)}))
-		_, err := i.Install(wire.PhyOffset(n))
+		files, err := loopVersion(n)
+		fail(err)
+		fail(i.Offer(Snapshot{TakenAt: i.opts.Now(), SourceEnd: wire.PhyOffset(n), Files: files}))
+		_, err = i.Install(wire.PhyOffset(n))
 		fail(err)
 		fmt.Println(n)
 	}
@@ -256,7 +305,8 @@ func TestFault50_KillLoop(t *testing.T) {
 		top := mustFile(t, "topics.json", []byte(content(t, dir, "topics.json"))).DataVersion.Counter
 		positions := content(t, dir, "consumerOffset.json")
 		var at int64
-		if _, err := fmt.Sscanf(positions[strings.Index(positions, "{0:"):], "{0:%d,", &at); err != nil || at > top || at < int64(reported) {
+		_, numbers, _ := strings.Cut(positions, "{0:")
+		if _, err := fmt.Sscanf(numbers, "%d,", &at); err != nil || at > top || at < int64(reported) {
 			t.Fatalf("round %d: positions of version %d, topics of version %d, reported %d, %v", round, at, top, reported, err)
 		}
 		mustFile(t, "consumerOffset.json", []byte(positions))

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -335,16 +336,10 @@ func TestNewInstaller_DamagedHistory(t *testing.T) {
 // signed gives the first line of a generation its sum again.
 func signed(b []byte) []byte {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
-	return fmt.Appendf(nil, "%s\n%v\n", line, mustHash(line))
+	return fmt.Appendf(nil, "%s\n%v\n", line, hashed(line))
 }
 
-func mustHash(b []byte) Hash {
-	f, err := NewFile("timercheck", b)
-	if err != nil {
-		panic(err)
-	}
-	return f.SHA256
-}
+func hashed(b []byte) Hash { return sha256.Sum256(b) }
 
 func TestGenerations_ForeignFilesAreLeftAlone(t *testing.T) {
 	dir, _, _ := grown(t, 2, Options{Keep: 2})
@@ -367,7 +362,7 @@ func TestGenerations_ForeignFilesAreLeftAlone(t *testing.T) {
 }
 
 func TestHash_Text(t *testing.T) {
-	h := mustHash([]byte("x"))
+	h := hashed([]byte("x"))
 	b, err := h.MarshalText()
 	if err != nil || string(b) != h.String() || len(b) != 64 {
 		t.Fatalf("%s, %v", b, err)

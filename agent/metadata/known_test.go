@@ -202,7 +202,7 @@ func TestOffer_RefusesWhatCannotBeRight(t *testing.T) {
 	torn := f
 	torn.Content = f.Content[:len(f.Content)-1]
 	half := torn
-	half.SHA256 = mustHash(half.Content)
+	half.SHA256 = hashed(half.Content)
 	for what, test := range map[string]struct {
 		s   Snapshot
 		err error

@@ -105,6 +105,10 @@ var ErrAhead = errors.New("consumer positions are ahead of the log, and no earli
 // version that it does. What waits is forgotten. It returns the names of the
 // files that changed. Where no covered version is kept the file stays as it is
 // and the error, which matches ErrAhead, names it.
+//
+// Where all is covered it does nothing: it is to be called at every start, once
+// the log has been recovered, since a process may have died between the cut and
+// the rewind.
 func (i *Installer) Rewind(verified wire.PhyOffset) ([]string, error) {
 	i.Rebase()
 	i.writing.Lock()
