@@ -108,12 +108,16 @@ func (m *metadataLoop) snapshot(ctx context.Context) {
 	m.taken, m.err = time.Now(), nil
 	if !m.missed {
 		m.missed = true
+		var names []string
 		for _, k := range metadata.NotOverStock() {
-			m.a.log.Info("not replicated from a broker without agent", "file", k.Name, "why", k.Why)
+			names = append(names, k.Name)
 		}
 		for _, r := range missing {
-			m.a.log.Info("the source does not answer a metadata request", "request", r.Request.String(), "cause", r.Err)
+			if r.Err != nil {
+				m.a.log.Warn("the source answers a metadata request with something else", "request", r.Request.String(), "cause", r.Err)
+			}
 		}
+		m.a.log.Info("a broker does not hand out these files, so they are not replicated", "files", names)
 	}
 }
 

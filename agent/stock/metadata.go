@@ -3,7 +3,6 @@ package stock
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/wire"
@@ -14,15 +13,7 @@ import (
 // positions over its remoting port, as the files that the broker itself would
 // persist. What the broker does not answer stands in the list.
 func CollectMetadata(ctx context.Context, b *Broker) (metadata.Snapshot, []metadata.Missing, error) {
-	info, err := b.RuntimeInfo(ctx)
-	if err != nil {
-		return metadata.Snapshot{}, nil, brokerProblem(b.Addr(), err)
-	}
 	ask := func(ctx context.Context, code remoting.RequestCode) (remoting.Command, error) {
-		if code == remoting.GetAllMessageRequestMode && strings.HasPrefix(info.Version, "V4") {
-			// Old brokers never answer a request that they do not know.
-			return remoting.NewRequest(code, nil, nil).Reply(remoting.RequestCodeNotSupported, ""), nil
-		}
 		answer, err := b.ask(ctx, code, nil, nil)
 		var refused *ResponseError
 		if errors.As(err, &refused) && !errors.Is(err, ErrUnauthorized) {
