@@ -2,8 +2,10 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/agent/stock"
@@ -27,11 +29,24 @@ func PromoteDir(dir string) (control.Promotion, error) {
 	if err != nil {
 		return control.Promotion{}, errors.Join(stock.StoreProblem(dir, err), lock.Release())
 	}
-	p, err := promoteStore(dir, store)
+	p, err := promoteRecovered(dir, store)
 	if err != nil {
 		return p, errors.Join(err, store.Abandon(), lock.Release())
 	}
 	return p, nil
+}
+
+// promoteRecovered promotes a store that was just opened: its log may end before
+// the positions that were installed.
+func promoteRecovered(dir string, store *replica.Store) (control.Promotion, error) {
+	installer, err := metadata.NewInstaller(dir, metadata.Options{})
+	if err == nil {
+		err = rewindConfig(installer, store, slog.New(slog.DiscardHandler))
+	}
+	if err != nil {
+		return control.Promotion{}, stock.StoreProblem(dir, err)
+	}
+	return promoteStore(dir, store)
 }
 
 // promoteStore hands an open store to a broker. After an error the store and

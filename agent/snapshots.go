@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -34,12 +36,30 @@ func newMetadataLoop(a *Agent, b *stock.Broker, store *replica.Store) (*metadata
 	if err != nil {
 		return nil, fmt.Errorf("open config files: %w", err)
 	}
+	if err := rewindConfig(installer, store, a.log); err != nil {
+		return nil, err
+	}
 	m := &metadataLoop{a: a, store: store, installer: installer}
 	if b != nil {
 		// A connection of its own: a large table must not delay the log.
 		m.broker = stock.NewBroker(b.Addr(), stock.BrokerOptions{Credentials: a.cfg.Credentials, Timeout: 30 * time.Second})
 	}
 	return m, nil
+}
+
+// rewindConfig replaces positions that the recovered log does not cover any
+// more by the newest ones that it does: consumers would skip what is written
+// there later.
+func rewindConfig(installer *metadata.Installer, store *replica.Store, log *slog.Logger) error {
+	names, err := installer.Rewind(max(store.Ends().Verified, 0))
+	if len(names) > 0 {
+		log.Warn("positions beyond the end of the log went back to earlier ones", "files", names)
+	}
+	if errors.Is(err, metadata.ErrAhead) {
+		log.Warn("positions beyond the end of the log stay until the log covers them", "cause", err)
+		return nil
+	}
+	return err
 }
 
 // Run takes snapshots until ctx ends. Trouble with them is in the status and in
