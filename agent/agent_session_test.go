@@ -54,7 +54,9 @@ func TestSearching_WithAReplica(t *testing.T) {
 	if s := a.Status(); s.Offsets.Verified != src.end() || s.BrokerName != "b1" || s.SegmentSize != src.size {
 		t.Errorf("status %+v", s)
 	}
-	if _, err := control.DialSocket(replica.AgentDir(dir)).Promote(t.Context()); err != nil {
+	client := control.DialSocket(replica.AgentDir(dir))
+	eventually(t, "the socket", func() bool { _, err := client.Status(t.Context()); return err == nil })
+	if _, err := client.Promote(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := a.ended(); err != nil {
@@ -327,8 +329,8 @@ func TestI9_ReadinessOverHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
-		var any json.RawMessage
-		if err := json.NewDecoder(res.Body).Decode(&any); err != nil {
+		var body json.RawMessage
+		if err := json.NewDecoder(res.Body).Decode(&body); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 		return res.StatusCode

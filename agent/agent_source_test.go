@@ -157,13 +157,13 @@ type running struct {
 	told   *toldStates
 }
 
-func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // start runs an agent until the test ends.
 func start(t testing.TB, cfg agent.Config) *running {
 	t.Helper()
 	cfg.Role, cfg.Timing = agent.RoleSlave, fast
-	told := &toldStates{Handler: slog.NewTextHandler(io.Discard, nil)}
+	told := &toldStates{Handler: slog.DiscardHandler}
 	a, err := agent.New(cfg, slog.New(told))
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,11 @@ func start(t testing.TB, cfg agent.Config) *running {
 		defer close(r.done)
 		r.err = a.Run(ctx)
 	}()
-	t.Cleanup(func() { r.stop() })
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil && !t.Failed() {
+			t.Logf("the agent ended with %v", err)
+		}
+	})
 	return r
 }
 
@@ -215,6 +219,9 @@ type toldStates struct {
 	mu   sync.Mutex
 	seen []string
 }
+
+// Enabled implements slog.Handler.
+func (h *toldStates) Enabled(context.Context, slog.Level) bool { return true }
 
 // Handle implements slog.Handler.
 func (h *toldStates) Handle(_ context.Context, r slog.Record) error {

@@ -110,7 +110,7 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 	store, err := replica.Open(options, s.lock)
 	if errors.Is(err, replica.ErrBrokerWrote) && s.held {
 		// Under our lock no broker got as far as messages: the next session undoes it.
-		err = fmt.Errorf("%v: %w", err, replica.ErrDisturbed)
+		err = fmt.Errorf("%s: %w", err.Error(), replica.ErrDisturbed)
 	}
 	if err != nil {
 		return stock.StoreProblem(a.cfg.Dir, err)
@@ -118,16 +118,15 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 	s.held = true
 	opened()
 	err = a.replicate(ctx, s, store)
-	if errors.Is(err, errDone) || ctx.Err() != nil {
-		a.forget(store)
-		if ctx.Err() != nil && !errors.Is(err, errDone) {
-			a.cond.set(state.Stopping, nil)
-			s.lock = nil
-			return stock.StoreProblem(a.cfg.Dir, store.Close())
-		}
+	defer a.forget(store) // last, with the ends that closing leaves
+	switch {
+	case errors.Is(err, errDone):
 		return err
+	case ctx.Err() != nil:
+		a.cond.set(state.Stopping, nil)
+		s.lock = nil
+		return stock.StoreProblem(a.cfg.Dir, store.Close())
 	}
-	a.forget(store)
 	return errors.Join(err, store.Abandon())
 }
 
