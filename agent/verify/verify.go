@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/wire"
@@ -88,7 +89,7 @@ func (r *Report) walk(ctx context.Context, log string, segments []commitlog.Segm
 		r.Bad = &Bad{File: log, PhyOffset: hole.After, Reason: hole.Error()}
 		return nil
 	}
-	s, err := commitlog.NewScanner(log, r.SegmentSize, wire.NoOffset)
+	s, err := openScanner(ctx, log, r.SegmentSize)
 	if err != nil {
 		return err
 	}
@@ -119,6 +120,32 @@ func (r *Report) walk(ctx context.Context, log string, segments []commitlog.Segm
 		return why
 	}
 	return nil
+}
+
+// A broker that is just creating a segment shows it empty for a moment, longer on
+// a slow disk.
+const (
+	birthTime  = 2 * time.Second
+	birthPause = 5 * time.Millisecond
+)
+
+// openScanner opens a scanner of a whole log, and waits for a segment that is
+// just being born.
+func openScanner(ctx context.Context, log string, size wire.ByteSize) (*commitlog.Scanner, error) {
+	tick := time.NewTicker(birthPause)
+	defer tick.Stop()
+	for began := time.Now(); ; {
+		s, err := commitlog.NewScanner(log, size, wire.NoOffset)
+		var length *commitlog.LengthError
+		if err == nil || !errors.As(err, &length) || length.Size != 0 || time.Since(began) > birthTime {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
 }
 
 // Comparison is what holding two stores against each other found.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -196,6 +197,37 @@ func TestStore_NotToBeLookedAt(t *testing.T) {
 	build(t, large, 0, 5000)
 	if _, err := verify.Store(ctx, large, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// A segment that is just being born is waited for.
+func TestStore_SegmentBeingBorn(t *testing.T) {
+	dir := t.TempDir()
+	end := build(t, dir, 0, 10)
+	path := filepath.Join(dir, "commitlog", commitlog.Name(2*wire.PhyOffset(size)))
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var born sync.WaitGroup
+	born.Go(func() {
+		pause := time.NewTimer(50 * time.Millisecond)
+		<-pause.C
+		if err := os.Truncate(path, int64(size)); err != nil {
+			t.Error(err)
+		}
+	})
+	r, err := verify.Store(t.Context(), dir, nil)
+	born.Wait()
+	if err != nil || r.End != end || r.Bad != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	// One that stays empty keeps brokers from booting.
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	var length *commitlog.LengthError
+	if _, err := verify.Store(t.Context(), dir, nil); !errors.As(err, &length) || length.Path != path {
+		t.Errorf("never born: %v", err)
 	}
 }
 
