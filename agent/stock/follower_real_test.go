@@ -29,9 +29,15 @@ func TestFault10_RealBrokerWithoutItsFirstSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	master.Restart(t)
-	info, err := newClient(t, master.Addr(), stock.BrokerOptions{}).RuntimeInfo(t.Context())
-	if err != nil || info.MinOffset != wire.PhyOffset(wire.MiB) {
-		t.Fatalf("%+v, %v", info, err)
+	client := newClient(t, master.Addr(), stock.BrokerOptions{})
+	var info stock.RuntimeInfo
+	eventually(t, "an answer of the booted broker", func() bool {
+		var err error
+		info, err = client.RuntimeInfo(t.Context())
+		return err == nil
+	})
+	if info.MinOffset != wire.PhyOffset(wire.MiB) {
+		t.Fatalf("%+v", info)
 	}
 
 	dir := t.TempDir()
