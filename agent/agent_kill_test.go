@@ -18,7 +18,7 @@ import (
 )
 
 // killTime is how long TestKill200_I2_I3_I6 goes on where HAAGENT_LONG is not set.
-const killTime = 40 * time.Second
+const killTime = 58 * time.Second
 
 // process is an agent in a process of its own.
 type process struct {
