@@ -118,6 +118,8 @@ func (e *ConfigError) Error() string { return fmt.Sprintf("--%s %q: %s", e.Key, 
 func (c Config) Validate() error {
 	switch c.Role {
 	case RoleSlave:
+	case "":
+		return &ConfigError{"role", "", "is missing", "give --role slave"}
 	case RoleMaster, RoleObserver:
 		return &ConfigError{"role", string(c.Role), "this version has the slave role only", "haagent --role slave --dir DIR --master HOST:10911"}
 	default:
@@ -130,6 +132,9 @@ func (c Config) Validate() error {
 		if strings.Contains(dir.value, ",") {
 			return &ConfigError{dir.key, dir.value, "several directories cannot be replicated into", "give one directory; a source may have several"}
 		}
+	}
+	if info, err := os.Stat(c.Dir); err == nil && !info.IsDir() {
+		return &ConfigError{"dir", c.Dir, "not a directory", "give a directory; it may be empty or missing"}
 	}
 	for _, addr := range []struct{ key, value string }{{"master", c.Master}, {"master-ha", c.MasterHA}, {"http", c.HTTP}} {
 		if addr.value == "" {

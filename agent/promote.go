@@ -9,9 +9,11 @@ import (
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/agent/stock"
+	"github.com/haagent/haagent/wire"
 )
 
-// PromoteDir promotes a replica that no agent works on.
+// PromoteDir promotes a replica that no agent works on. One that was promoted
+// already is left as it is, and described again.
 func PromoteDir(dir string) (control.Promotion, error) {
 	st, err := replica.ReadState(dir)
 	if errors.Is(err, replica.ErrNoState) {
@@ -20,6 +22,9 @@ func PromoteDir(dir string) (control.Promotion, error) {
 	}
 	if err != nil {
 		return control.Promotion{}, stock.StoreProblem(dir, err)
+	}
+	if st.Promoted { // the answer may have been lost
+		return promotionOf(dir, st, st.Start, st.VerifiedEnd), nil
 	}
 	lock, err := replica.AcquireLock(dir)
 	if err != nil {
@@ -61,6 +66,10 @@ func promoteStore(dir string, store *replica.Store) (control.Promotion, error) {
 	if err != nil {
 		return control.Promotion{}, stock.StoreProblem(dir, err)
 	}
+	return promotionOf(dir, st, ends.Min, ends.Verified), nil
+}
+
+func promotionOf(dir string, st replica.State, start, end wire.PhyOffset) control.Promotion {
 	return control.Promotion{Dir: dir, Cluster: st.Cluster, BrokerName: st.BrokerName, SegmentSize: st.SegmentSize,
-		Min: ends.Min, End: ends.Verified, Epoch: st.Epoch}, nil
+		Min: start, End: end, Epoch: st.Epoch}
 }

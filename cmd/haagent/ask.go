@@ -38,12 +38,18 @@ func statusCommand() *cli.Command {
 			&cli.DurationFlag{Name: "max-lag", Usage: "exit with 6 where the replica is more than `TIME` behind, 4 where it is not connected"},
 		},
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usageError{fmt.Errorf("status takes no argument; give --dir %s to ask the agent of that store", c.Args().First())}
+			}
 			client := control.Dial(c.String("http"))
 			if dir := c.String("dir"); dir != "" && !c.IsSet("http") {
 				client = control.DialSocket(replica.AgentDir(dir))
 			}
 			for {
 				s, err := client.Status(c.Context)
+				if errors.Is(err, control.ErrNoAgent) && c.String("dir") != "" {
+					err = promotedError(c.String("dir"), err)
+				}
 				if err != nil {
 					return err
 				}
@@ -61,6 +67,17 @@ func statusCommand() *cli.Command {
 			}
 		},
 	}
+}
+
+// promotedError says that nobody answers because the replica was handed over,
+// where that is so; otherwise it returns err.
+func promotedError(dir string, err error) error {
+	st, stateErr := replica.ReadState(dir)
+	if stateErr != nil || !st.Promoted {
+		return err
+	}
+	return &exitError{code: exitDifferent, err: fmt.Errorf("the replica at %s was promoted: it belongs to a broker, and no agent works on it", dir),
+		try: "haagent promote --dir " + dir + " prints the broker's properties again"}
 }
 
 // judge turns a status into an exit code, for monitoring.
@@ -195,8 +212,9 @@ func printPromotion(w io.Writer, p control.Promotion) error {
 	if _, err := os.Stat(filepath.Join(dir, "config", "topics.json")); err != nil {
 		warning = "# No config files were replicated: topics and consumer positions are not there.\n"
 	}
-	_, err = fmt.Fprintf(w, `# %s is ready: the log is whole from %d to %d, epoch %d.
-# Put these lines into a broker.conf (beside namesrvAddr and your own settings):
+	_, err = fmt.Fprintf(w, `# %s is ready: its log goes from %d to %d, epoch %d.
+# Each message was checked when it came; haagent verify checks them again from disk.
+# Put these lines into a broker.conf (beside namesrvAddr, listenPort and your own settings):
 brokerClusterName=%s
 brokerName=%s
 brokerId=0

@@ -267,7 +267,7 @@ func finish(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, code int) {
 	return out.String(), talk.String(), cmd.ProcessState.ExitCode()
 }
 
-var promotedLine = regexp.MustCompile(`whole from (\d+) to (\d+), epoch (\d+)`)
+var promotedLine = regexp.MustCompile(`goes from (\d+) to (\d+), epoch (\d+)`)
 
 // promote hands the agent's replica over: promote ends with 0, and so does the
 // agent. It returns the end of the log that is promised.
@@ -282,7 +282,7 @@ func (a *haagent) promote() wire.PhyOffset {
 	}
 	var from, to, epoch int64
 	m := promotedLine.FindString(stdout)
-	if _, err := fmt.Sscanf(m, "whole from %d to %d, epoch %d", &from, &to, &epoch); err != nil {
+	if _, err := fmt.Sscanf(m, "goes from %d to %d, epoch %d", &from, &to, &epoch); err != nil {
 		a.t.Fatalf("promote said %q: %v", stdout, err)
 	}
 	return wire.PhyOffset(to)
