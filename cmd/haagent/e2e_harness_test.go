@@ -304,10 +304,17 @@ func brokerEnd(t *testing.T, b *brokertest.Broker) wire.PhyOffset {
 	t.Helper()
 	client := stock.NewBroker(b.Addr(), stock.BrokerOptions{})
 	defer client.Close()
-	info, err := client.RuntimeInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var info stock.RuntimeInfo
+	// In its first second a broker cannot tell.
+	waitFor(t, "the end of the broker's log", func() (string, bool) {
+		var err error
+		if info, err = client.RuntimeInfo(t.Context()); err == nil {
+			return "", true
+		} else if !errors.Is(err, stock.ErrNotReady) {
+			t.Fatal(err)
+		}
+		return stock.ErrNotReady.Error(), false
+	})
 	return info.MaxOffset
 }
 
