@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -242,6 +243,10 @@ func TestClient_NoAgent(t *testing.T) {
 			conn, err := l.Accept()
 			if err != nil {
 				return
+			}
+			// An answer that comes before its question is none to the client.
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+				t.Error(err)
 			}
 			if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"); err != nil {
 				t.Error(err)
