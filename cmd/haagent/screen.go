@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -25,8 +26,8 @@ type screen struct {
 	live     string        // a line that is rewritten in place, at the bottom
 	progress *mpb.Progress // nil while no bar is shown
 	bar      *mpb.Bar
-	start    int64 // verified offset when the bar appeared
-	status   control.Status
+	start    int64                          // verified offset when the bar appeared
+	status   atomic.Pointer[control.Status] // what the bar shows; read while it draws
 }
 
 func newScreen(w io.Writer) *screen { return &screen{out: w, terminal: isTerminal(w)} }
@@ -80,12 +81,12 @@ func (s *screen) showBar(st control.Status) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status = st
+	s.status.Store(&st)
 	verified := int64(max(st.Offsets.Verified, 0))
 	if s.progress == nil {
 		s.start = max(0, int64(st.Offsets.Min))
-		s.progress = mpb.New(mpb.WithOutput(s.out), mpb.WithWidth(48), mpb.WithAutoRefresh(), mpb.WithRefreshRate(250*time.Millisecond))
-		s.bar = s.progress.New(1, mpb.BarStyle().Lbound("[").Rbound("]"),
+		s.progress = mpb.New(mpb.WithOutput(s.out), mpb.WithAutoRefresh(), mpb.WithRefreshRate(250*time.Millisecond))
+		s.bar = s.progress.New(0, mpb.BarStyle().Lbound("[").Rbound("]"),
 			mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("catching up ")), mpb.AppendDecorators(decor.Any(s.caption)))
 	}
 	s.bar.SetTotal(max(int64(st.Offsets.Source)-s.start, verified-s.start+1), false)
@@ -94,11 +95,7 @@ func (s *screen) showBar(st control.Status) {
 
 // caption is called by the bar while it draws, in its own goroutine.
 func (s *screen) caption(decor.Statistics) string {
-	if !s.mu.TryLock() {
-		return ""
-	}
-	defer s.mu.Unlock()
-	st := s.status
+	st := s.status.Load()
 	left := "?"
 	if st.BytesPerSecond > 0 {
 		left = (time.Duration(float64(st.LagBytes)/st.BytesPerSecond) * time.Second).String()
