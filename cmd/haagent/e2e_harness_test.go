@@ -199,9 +199,11 @@ func (a *haagent) waitCode(want state.State, code string) control.Status {
 	if s.Try == "" || s.Reason == "" {
 		a.t.Errorf("code %s comes without a reason or a next step: %+v", code, s)
 	}
-	if text := a.log.String(); !strings.Contains(text, "code="+code) || !strings.Contains(text, "Try: ") {
-		a.t.Errorf("the log does not tell code %s and the next step:\n%s", code, text)
-	}
+	// What the process has logged by now may still be on its way here.
+	waitFor(a.t, "code "+code+" and the next step in the log", func() (string, bool) {
+		text := a.log.String()
+		return text, strings.Contains(text, "code="+code) && strings.Contains(text, "Try: ")
+	})
 	return s
 }
 
