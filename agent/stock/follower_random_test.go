@@ -26,8 +26,8 @@ func (m *fakeMaster) boundaries() map[wire.PhyOffset]bool {
 		at[rec.PhyOffset], at[rec.End()] = true, true
 	}
 	at[sc.Offset()] = true
-	for base := range at {
-		at[base.SegmentBase(m.size)] = true
+	for base := wire.PhyOffset(0); base <= sc.Offset(); base = base.Add(m.size) {
+		at[base] = true // of segments that hold nothing but a BLANK, too
 	}
 	if err := errors.Join(sc.Close()); err != nil {
 		m.t.Fatal(err)
@@ -39,7 +39,7 @@ func (m *fakeMaster) boundaries() map[wire.PhyOffset]bool {
 // any size, cut anywhere, in dribs and drabs; connections that end; restarts of
 // either side with a log that has grown.
 func TestI2_I3_RandomLife(t *testing.T) {
-	for _, seed := range []uint64{1, 2, uint64(time.Now().UnixNano())} {
+	for _, seed := range []uint64{1, 2, 1795986055239008820, uint64(time.Now().UnixNano())} {
 		for _, blind := range []bool{false, true} {
 			randomLife(t, seed, blind)
 			if t.Failed() {
