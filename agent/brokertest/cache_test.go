@@ -141,3 +141,18 @@ func TestVersions(t *testing.T) {
 		}
 	}
 }
+
+func TestVersion_AtLeast(t *testing.T) {
+	t.Parallel()
+	ascending := []Version{V452, "4.9.0", V497, "4.10.0", V514, V533, V550, "10.0.0"}
+	for i, v := range ascending {
+		for k, first := range ascending {
+			if got := v.AtLeast(first); got != (i >= k) {
+				t.Errorf("%s is at least %s: %t", v, first, got)
+			}
+		}
+	}
+	if Version("no version").AtLeast(V452) || !Version("5.3.3-SNAPSHOT").AtLeast(V533) {
+		t.Error("words were compared")
+	}
+}

@@ -3,6 +3,8 @@ package brokertest
 import (
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -44,6 +46,25 @@ func (v Version) Major() int {
 		return 0
 	}
 	return int(v[0] - '0')
+}
+
+// AtLeast reports whether v is the release first or a later one. Words behind
+// the numbers ("-SNAPSHOT") do not count.
+func (v Version) AtLeast(first Version) bool {
+	return slices.Compare(v.numbers(), first.numbers()) >= 0
+}
+
+func (v Version) numbers() []int {
+	text, _, _ := strings.Cut(string(v), "-")
+	var all []int
+	for part := range strings.SplitSeq(text, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil // no version
+		}
+		all = append(all, n)
+	}
+	return all
 }
 
 // ForEach runs test once for each of Versions, as a subtest named after it.

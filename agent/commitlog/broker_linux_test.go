@@ -3,7 +3,6 @@ package commitlog_test
 import (
 	"errors"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/haagent/haagent/agent/brokertest"
@@ -17,9 +16,9 @@ import (
 func TestScanner_BesideABroker(t *testing.T) {
 	for _, v := range brokertest.Versions() {
 		t.Run(string(v), func(t *testing.T) {
-			v5 := strings.HasPrefix(string(v), "5")
+			crc := v.AtLeast("5.2.0") // the first that knows checksums over whole records
 			o := brokertest.BrokerOptions{Version: v, SegmentSize: wire.MiB}
-			if v5 {
+			if crc {
 				o.Properties = map[string]string{"enabledAppendPropCRC": "true"}
 			}
 			ns := brokertest.StartNameServer(t, v)
@@ -58,7 +57,7 @@ func TestScanner_BesideABroker(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			keys := replay(t, filepath.Join(broker.Dir(), "commitlog"), v5)
+			keys := replay(t, filepath.Join(broker.Dir(), "commitlog"), crc)
 			for _, m := range sent {
 				if !m.Placed() {
 					continue

@@ -74,7 +74,7 @@ func forgeForBroker(t *testing.T, v brokertest.Version, dir string) (map[string]
 	r := newRand(2)
 	want := make(map[string]map[string]forgedMessage)
 	for i := range 300 {
-		m := forge.RandomMessage(r, forge.Variety{MaxSize: 32 * wire.KiB, IPv6: true, PropertyCRC: v5})
+		m := forge.RandomMessage(r, forge.Variety{MaxSize: 32 * wire.KiB, IPv6: v.AtLeast("4.9.0"), PropertyCRC: v5})
 		m.Properties = forge.AppendProperty(m.Properties, "number", strconv.Itoa(i)) // clients always set some
 		if v5 && i%3 == 0 {
 			m.Magic = commitlog.MagicV2
