@@ -1,0 +1,2 @@
+// Package acks is the table of what replicas hold, and of those who wait for it.
+package acks

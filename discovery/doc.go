@@ -1,0 +1,2 @@
+// Package discovery finds other agents by gossip.
+package discovery
