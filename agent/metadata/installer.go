@@ -245,13 +245,19 @@ func (i *Installer) Offer(s Snapshot) error {
 	if i.offered.any && s.SourceEnd < i.offered.end && s.TakenAt.Before(i.offered.at) {
 		return fmt.Errorf("snapshot %d of %v at %v: %w (%v at %v)", s.Generation, s.TakenAt, s.SourceEnd, ErrOlder, i.offered.at, i.offered.end)
 	}
-	i.offered.any, i.offered.end, i.offered.at = true, s.SourceEnd, s.TakenAt
+	if !i.offered.any || s.SourceEnd != wire.NoOffset {
+		i.offered.end = s.SourceEnd
+	}
+	i.offered.any, i.offered.at = true, s.TakenAt
 	for _, f := range s.Files {
 		installed := i.current.entry(f.Name)
 		if installed != nil && installed.SHA256 == f.SHA256 {
 			i.confirmed[f.Name] = s.TakenAt
 			delete(i.pending, f.Name)
 			continue
+		}
+		if k, _ := Lookup(f.Name); k.Policy == WhenCovered && s.SourceEnd == wire.NoOffset {
+			continue // how much log it has to wait for is told by a later snapshot
 		}
 		c := i.pending[f.Name]
 		if c == nil {

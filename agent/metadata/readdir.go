@@ -25,6 +25,9 @@ type ReadOptions struct {
 	// the truth in memory and writes NAME anew, its .bak is of another time: set
 	// this only where no broker runs.
 	Backups bool
+
+	// read is readSettled, or what remembers earlier reads.
+	read func(dir, name string) (File, error)
 }
 
 // Skipped is a known file that stands in the directory and was not read.
@@ -47,6 +50,9 @@ func ReadDir(ctx context.Context, dir string, o ReadOptions) ([]File, []Skipped,
 	if o.Pause == 0 {
 		o.Pause = 50 * time.Millisecond
 	}
+	if o.read == nil {
+		o.read = func(dir, name string) (File, error) { return readSettled(dir, name, name) }
+	}
 	config := filepath.Join(dir, "config")
 	if _, err := os.ReadDir(config); err != nil {
 		return nil, nil, fmt.Errorf("config directory: %w", err)
@@ -62,7 +68,7 @@ func ReadDir(ctx context.Context, dir string, o ReadOptions) ([]File, []Skipped,
 	for try := 1; ; try++ {
 		var again []string
 		for _, name := range open {
-			f, err := readSettled(config, name, name)
+			f, err := o.read(config, name)
 			switch {
 			case err == nil:
 				found[name] = f
@@ -139,15 +145,22 @@ func readStable(dir, name string) (content []byte, err error) {
 	if content, err = readFrom(f, before); err != nil {
 		return nil, err
 	}
-	after, err := os.Lstat(filepath.Join(dir, name))
+	return content, unchanged(dir, name, before, len(content))
+}
+
+// unchanged fails if a file of which size bytes were read is not what it was
+// before.
+func unchanged(dir, name string, before fs.FileInfo, size int) error {
+	path := filepath.Join(dir, name)
+	after, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w: replaced while it was read", f.Name(), ErrUnsettled)
+		return fmt.Errorf("%s: %w: replaced while it was read", path, ErrUnsettled)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("config file: %w", err)
+		return fmt.Errorf("config file: %w", err)
 	}
-	if stampOf(after) != stampOf(before) || after.Size() != int64(len(content)) {
-		return nil, fmt.Errorf("%s: %w: changed while it was read", f.Name(), ErrUnsettled)
+	if stampOf(after) != stampOf(before) || after.Size() != int64(size) {
+		return fmt.Errorf("%s: %w: changed while it was read", path, ErrUnsettled)
 	}
-	return content, nil
+	return nil
 }

@@ -55,6 +55,11 @@ var ErrHash = errors.New("content does not have its hash")
 // ErrName for an unknown name, ErrTooLarge, and for a JSON file that is not one
 // whole object ErrIncomplete, ErrNotJSON or ErrTooDeep.
 func NewFile(name string, content []byte) (File, error) {
+	return newFile(name, content, sha256.Sum256(content))
+}
+
+// newFile is NewFile for a content whose hash is known.
+func newFile(name string, content []byte, h Hash) (File, error) {
 	k, ok := Lookup(name)
 	if !ok {
 		return File{}, fmt.Errorf("%q: %w", name, ErrName)
@@ -62,7 +67,7 @@ func NewFile(name string, content []byte) (File, error) {
 	if err := k.check(content); err != nil {
 		return File{}, fmt.Errorf("%s: %w", name, err)
 	}
-	f := File{Name: name, Content: content, SHA256: sha256.Sum256(content)}
+	f := File{Name: name, Content: content, SHA256: h}
 	if !k.binary {
 		f.DataVersion = versionIn(content)
 	}
@@ -119,7 +124,8 @@ type Snapshot struct {
 	TakenAt time.Time
 	// SourceEnd is where the source's log ended when the last file had been read:
 	// no position in the files lies beyond it. Files with positions are installed
-	// once the verified end of the replica is at least this.
+	// once the verified end of the replica is at least this. wire.NoOffset: not
+	// known, so the positions in it wait for a later snapshot.
 	SourceEnd wire.PhyOffset
 	// Files holds each name at most once. A name that is not there says nothing
 	// about its file.
@@ -128,7 +134,7 @@ type Snapshot struct {
 
 // verify looks at a snapshot that somebody else made.
 func (s Snapshot) verify(before func(name string, h Hash) bool) error {
-	if s.SourceEnd < 0 {
+	if s.SourceEnd < wire.NoOffset {
 		return fmt.Errorf("snapshot %d: end of the source's log is %v", s.Generation, s.SourceEnd)
 	}
 	var total wire.ByteSize
