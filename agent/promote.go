@@ -8,7 +8,6 @@ import (
 	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -21,18 +20,18 @@ func PromoteDir(dir string) (control.Promotion, error) {
 			Try: "give the --dir that haagent --role slave works on", Err: err}
 	}
 	if err != nil {
-		return control.Promotion{}, stock.StoreProblem(dir, err)
+		return control.Promotion{}, replica.Problem(dir, err)
 	}
 	if st.Promoted { // the answer may have been lost
 		return promotionOf(dir, st, st.Start, st.VerifiedEnd), nil
 	}
 	lock, err := replica.AcquireLock(dir)
 	if err != nil {
-		return control.Promotion{}, stock.StoreProblem(dir, err)
+		return control.Promotion{}, replica.Problem(dir, err)
 	}
 	store, err := replica.Open(replica.Options{Dir: dir, SegmentSize: st.SegmentSize, Cluster: st.Cluster, BrokerName: st.BrokerName}, lock)
 	if err != nil {
-		return control.Promotion{}, errors.Join(stock.StoreProblem(dir, err), lock.Release())
+		return control.Promotion{}, errors.Join(replica.Problem(dir, err), lock.Release())
 	}
 	p, err := promoteRecovered(dir, store)
 	if err != nil {
@@ -49,7 +48,7 @@ func promoteRecovered(dir string, store *replica.Store) (control.Promotion, erro
 		err = rewindConfig(installer, store, slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
-		return control.Promotion{}, stock.StoreProblem(dir, err)
+		return control.Promotion{}, replica.Problem(dir, err)
 	}
 	return promoteStore(dir, store)
 }
@@ -64,7 +63,7 @@ func promoteStore(dir string, store *replica.Store) (control.Promotion, error) {
 	ends := store.Ends()
 	st, err := store.Promote()
 	if err != nil {
-		return control.Promotion{}, stock.StoreProblem(dir, err)
+		return control.Promotion{}, replica.Problem(dir, err)
 	}
 	return promotionOf(dir, st, ends.Min, ends.Verified), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
@@ -66,7 +67,7 @@ func (a *Agent) slave(ctx context.Context, opened func()) error {
 			a.cond.set(state.Connecting, err)
 		}
 		s.after = err
-		sleep(ctx, delay)
+		retry.Sleep(ctx, delay)
 	}
 	return s.release()
 }
@@ -86,16 +87,6 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // runSession opens the store and follows the source until the store has to be
 // opened anew.
 func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error {
@@ -113,7 +104,7 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 		err = fmt.Errorf("%s: %w", err.Error(), replica.ErrDisturbed)
 	}
 	if err != nil {
-		return stock.StoreProblem(a.cfg.Dir, err)
+		return replica.Problem(a.cfg.Dir, err)
 	}
 	s.held = true
 	opened()
@@ -125,7 +116,7 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 	case ctx.Err() != nil:
 		a.cond.set(state.Stopping, nil)
 		s.lock = nil
-		return stock.StoreProblem(a.cfg.Dir, store.Close())
+		return replica.Problem(a.cfg.Dir, store.Close())
 	}
 	return errors.Join(err, store.Abandon())
 }
@@ -145,12 +136,12 @@ func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, 
 	dir := a.cfg.Dir
 	if s.lock == nil { // a store in use is that before anything else
 		if err := replica.CheckLock(dir); err != nil {
-			return replica.Options{}, stock.StoreProblem(dir, err)
+			return replica.Options{}, replica.Problem(dir, err)
 		}
 	}
 	kind, err := replica.Classify(dir, a.cfg.CommitLogDir)
 	if err != nil {
-		return replica.Options{}, stock.StoreProblem(dir, err)
+		return replica.Options{}, replica.Problem(dir, err)
 	}
 	switch kind {
 	case replica.KindStore:
@@ -162,11 +153,11 @@ func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, 
 		err = fmt.Errorf("%s: %w", dir, replica.ErrNotStore)
 	}
 	if err != nil {
-		return replica.Options{}, stock.StoreProblem(dir, err)
+		return replica.Options{}, replica.Problem(dir, err)
 	}
 	if s.lock == nil {
 		if s.lock, err = replica.AcquireLock(dir); err != nil {
-			return replica.Options{}, stock.StoreProblem(dir, err)
+			return replica.Options{}, replica.Problem(dir, err)
 		}
 	}
 	o := replica.Options{Dir: dir, CommitLogDir: a.cfg.CommitLogDir, Ack: a.cfg.Ack,
@@ -247,7 +238,7 @@ func (a *Agent) replicate(ctx context.Context, s *session, store *replica.Store)
 	})
 	config, err := newMetadataLoop(a, s.broker, store)
 	if err != nil {
-		return stock.StoreProblem(a.cfg.Dir, err)
+		return replica.Problem(a.cfg.Dir, err)
 	}
 	a.cond.mu.Lock()
 	a.cond.store, a.cond.follower, a.cond.config = store, follower, config
@@ -265,7 +256,7 @@ func (a *Agent) replicate(ctx context.Context, s *session, store *replica.Store)
 	}
 	group, run := errgroup.WithContext(ctx)
 	var waiting *promotion
-	group.Go(func() error { return stock.StoreProblem(a.cfg.Dir, store.Run(run)) })
+	group.Go(func() error { return replica.Problem(a.cfg.Dir, store.Run(run)) })
 	if a.cfg.Master != "" || a.cfg.MasterHA != "" {
 		group.Go(func() error { return follower.Run(run) })
 		group.Go(func() error { return config.Run(run) })
@@ -309,10 +300,10 @@ func (a *Agent) watchStore(ctx context.Context, store *replica.Store, config *me
 		case <-tick.C:
 		}
 		if err := store.Intact(); err != nil {
-			return stock.StoreProblem(a.cfg.Dir, err)
+			return replica.Problem(a.cfg.Dir, err)
 		}
 		if err := config.intact(); err != nil {
-			return stock.StoreProblem(a.cfg.Dir, err)
+			return replica.Problem(a.cfg.Dir, err)
 		}
 	}
 }

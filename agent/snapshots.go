@@ -146,7 +146,7 @@ func (m *metadataLoop) install() {
 	verified := max(m.store.Ends().Verified, 0)
 	names, err := m.installer.Install(verified)
 	if err != nil {
-		m.a.log.Error("config files cannot be installed", "cause", stock.StoreProblem(m.store.Dir(), err))
+		m.a.log.Error("config files cannot be installed", "cause", replica.Problem(m.store.Dir(), err))
 	}
 	if len(names) > 0 {
 		m.a.log.Info("installed config files", "files", names)

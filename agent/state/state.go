@@ -69,6 +69,11 @@ type Problem struct {
 	Err    error  // the cause, if there is one
 }
 
+// Problemf makes a Problem; format and args tell what is wrong and where.
+func Problemf(s State, code, try string, err error, format string, args ...any) *Problem {
+	return &Problem{State: s, Code: code, Reason: fmt.Sprintf(format, args...), Try: try, Err: err}
+}
+
 // Error returns code, reason and cause in one line.
 func (p *Problem) Error() string {
 	if p.Err != nil {

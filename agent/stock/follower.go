@@ -2,16 +2,15 @@ package stock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
@@ -92,59 +91,26 @@ func (f *Follower) Received() wire.PhyOffset { return wire.PhyOffset(f.received.
 // SourceEnd returns the source's end as last known, wire.NoOffset before that.
 func (f *Follower) SourceEnd() wire.PhyOffset { return wire.PhyOffset(f.sourceEnd.Load()) }
 
-// errAgain ends an attempt whose next one should follow at once, because it
-// asks something else.
-var errAgain = errors.New("ask again")
-
 // Run follows the source until ctx ends, connecting again after every error:
 // first after less than 100 ms, then with jittered back-off up to 5 s. It
 // returns early only for problems of the store itself, which the caller must
 // open anew.
 func (f *Follower) Run(ctx context.Context) error {
-	wait := &backoff.ExponentialBackOff{InitialInterval: f.timing.FirstRetry, RandomizationFactor: 0.3, Multiplier: 2, MaxInterval: f.timing.MaxRetry}
-	wait.Reset()
-	for ctx.Err() == nil {
-		fruitful, err := f.attempt(ctx)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end was asked for; how the attempt ended does not matter
-		}
-		if fruitful && state.AsProblem(err) == nil {
-			wait.Reset()
-		}
-		if errors.Is(err, errAgain) {
-			continue
-		}
-		if p := state.AsProblem(err); p != nil && storeMustReopen(p) {
-			return err
-		}
-		delay := wait.NextBackOff()
+	loop := retry.Loop{First: f.timing.FirstRetry, Max: f.timing.MaxRetry, Final: replica.MustReopen, OnError: func(err error) {
 		if p := state.AsProblem(err); p != nil {
 			f.opt.OnState(p.State, err)
-			delay = max(delay, p.State.RetryAfter())
 		} else {
 			f.opt.OnState(state.Connecting, err)
 		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-	return nil
-}
-
-// storeMustReopen reports whether the store can only be used again after
-// checking it from disk.
-func storeMustReopen(p *state.Problem) bool {
-	return p.State == state.Disturbed || p.State == state.IOError || errors.Is(p.Err, replica.ErrFlush)
+	}}
+	return loop.Run(ctx, f.attempt)
 }
 
 // attempt makes one connection and follows it to its end. fruitful says that
 // the connection was worth making: the replica grew, or the source stayed.
 func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 	if err := f.opt.Store.DropUnverified(); err != nil {
-		return false, StoreProblem(f.opt.Store.Dir(), err)
+		return false, replica.Problem(f.opt.Store.Dir(), err)
 	}
 	addr, p, err := f.prepare(ctx)
 	if err != nil {
@@ -237,7 +203,7 @@ func (f *Follower) watchSource(ctx context.Context, st *stream) error {
 			continue
 		}
 		if err := f.opt.Retention(info.MinOffset); err != nil {
-			return StoreProblem(f.opt.Store.Dir(), err)
+			return replica.Problem(f.opt.Store.Dir(), err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func planFrom(ctx context.Context, b *Broker, s Survey, store *replica.Store) (p
 	}
 	switch {
 	case ends.Verified < s.Min:
-		return plan{}, problem(state.Gap, "history_gone", "haagent resync starts anew from the source's oldest segment; what the replica holds is set aside", nil,
+		return plan{}, state.Problemf(state.Gap, "history_gone", "haagent resync starts anew from the source's oldest segment; what the replica holds is set aside", nil,
 			"the source's log starts at %d and the replica ends at %d: [%d, %d) is gone from the source", s.Min, ends.Verified, ends.Verified, s.Min)
 	case ends.Verified > s.Max:
 		if err := proveSameHead(ctx, b, s, store); err != nil {
@@ -55,7 +55,7 @@ func planFrom(ctx context.Context, b *Broker, s Survey, store *replica.Store) (p
 
 // behind is the Problem of a source that ends before its replica.
 func behind(source, replica wire.PhyOffset) error {
-	return problem(state.Diverged, "source_behind", "decide which side wins: promote the replica, or haagent resync to copy the source anew; a source that recovers its tail is followed by itself", nil,
+	return state.Problemf(state.Diverged, "source_behind", "decide which side wins: promote the replica, or haagent resync to copy the source anew; a source that recovers its tail is followed by itself", nil,
 		"the source ends at %d, the replica already at %d: the source lost its tail, or is another log", source, replica)
 }
 
@@ -91,12 +91,12 @@ func proveSameHead(ctx context.Context, b *Broker, s Survey, store *replica.Stor
 }
 
 func replaced(addr string, head wire.PhyOffset) error {
-	return problem(state.SourceReplaced, "source_replaced", "point --master at the right broker, or haagent resync to follow this one from its beginning", nil,
+	return state.Problemf(state.SourceReplaced, "source_replaced", "point --master at the right broker, or haagent resync to follow this one from its beginning", nil,
 		"%s is not the log that was followed: the first common segment differs at its head, offset %d", addr, head)
 }
 
 func diverged(addr string, at wire.PhyOffset, err error) error {
-	return problem(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", err,
+	return state.Problemf(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", err,
 		"%s holds other bytes than the replica at offset %d", addr, at)
 }
 
@@ -105,7 +105,7 @@ func diverged(addr string, at wire.PhyOffset, err error) error {
 func sameMessage(ctx context.Context, b *Broker, store *replica.Store, at wire.PhyOffset) (bool, error) {
 	own, err := store.Message(at)
 	if err != nil {
-		return false, StoreProblem(store.Dir(), err)
+		return false, replica.Problem(store.Dir(), err)
 	}
 	theirs, err := b.ViewMessage(ctx, at)
 	if errors.Is(err, ErrNoMessage) {

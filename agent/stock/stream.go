@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
@@ -125,7 +126,7 @@ func (st *stream) take(in []byte) error {
 	}
 	if len(st.gather) > 0 {
 		if err := st.store.Append(st.append, st.gather); err != nil {
-			return StoreProblem(st.store.Dir(), err)
+			return replica.Problem(st.store.Dir(), err)
 		}
 		st.append = st.store.Ends().Written
 	}
@@ -143,20 +144,20 @@ func (st *stream) verify() error {
 	if sp := streamProblem(st.addr, err); state.AsProblem(sp) != nil {
 		return sp
 	}
-	return StoreProblem(st.store.Dir(), err)
+	return replica.Problem(st.store.Dir(), err)
 }
 
 // place checks that a frame is where it must be.
 func (st *stream) place(at wire.PhyOffset) error {
 	if st.expect == wire.NoOffset {
 		if at > maxOffset || at != at.SegmentBase(st.store.SegmentSize()) {
-			return problem(state.ProtocolError, "offset_mismatch", "check --segment-size and that "+st.addr+" is a stock HA port", nil,
+			return state.Problemf(state.ProtocolError, "offset_mismatch", "check --segment-size and that "+st.addr+" is a stock HA port", nil,
 				"asked for its last segment, %s began at %d, which starts no segment of %s", st.addr, at, st.store.SegmentSize())
 		}
 		st.expect = at
 	}
 	if at != st.expect {
-		return problem(state.ProtocolError, "offset_mismatch", "restart the source's broker if this lasts; nothing of it was written", nil,
+		return state.Problemf(state.ProtocolError, "offset_mismatch", "restart the source's broker if this lasts; nothing of it was written", nil,
 			"%s sent offset %d where %d was due", st.addr, at, st.expect)
 	}
 	return nil
@@ -207,7 +208,7 @@ func (st *stream) compare(at wire.PhyOffset, p []byte) error {
 	if errors.As(err, &differ) {
 		return diverged(st.addr, differ.PhyOffset, nil)
 	}
-	return StoreProblem(st.store.Dir(), err)
+	return replica.Problem(st.store.Dir(), err)
 }
 
 // allow lets acks move: the source is known to hold what the replica holds. The
@@ -243,12 +244,12 @@ func (st *stream) first(at wire.PhyOffset) error {
 	}
 	switch {
 	case st.askForEnd(base):
-		return errAgain
+		return retry.ErrAgain
 	case !st.store.Empty():
 		return nil
 	}
 	if err := st.store.Begin(base); err != nil {
-		return problem(state.ProtocolError, "offset_mismatch", "check --segment-size", err, "%s began at %d", st.addr, at)
+		return state.Problemf(state.ProtocolError, "offset_mismatch", "check --segment-size", err, "%s began at %d", st.addr, at)
 	}
 	st.own, st.append = base, base
 	if st.plan.request == 0 && base > 0 {
@@ -272,7 +273,7 @@ func (st *stream) heartbeat(at wire.PhyOffset) error {
 	case at < st.own:
 		return behind(at, st.own)
 	case !st.got && st.askForEnd(at):
-		return errAgain
+		return retry.ErrAgain
 	}
 	st.allow()
 	st.f.sourceEnd.Store(int64(at))
@@ -288,9 +289,9 @@ func (st *stream) silence() error {
 	}
 	if st.f.opt.Broker == nil && st.store.Empty() {
 		st.f.askLast = true
-		return errAgain
+		return retry.ErrAgain
 	}
-	return problem(state.Gap, "heartbeats_only", "ask the source's broker for commitLogMinOffset and commitLogMaxOffset (mqadmin brokerStatus); restart it if they include the offset", nil,
+	return state.Problemf(state.Gap, "heartbeats_only", "ask the source's broker for commitLogMinOffset and commitLogMaxOffset (mqadmin brokerStatus); restart it if they include the offset", nil,
 		"%s sends nothing from offset %d on within %s", st.addr, st.plan.request, st.patience)
 }
 

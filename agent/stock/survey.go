@@ -53,7 +53,7 @@ func SurveyBroker(ctx context.Context, b *Broker, want Expectation) (Survey, err
 		return Survey{}, brokerProblem(b.Addr(), err)
 	}
 	if info.MaxOffset > maxOffset {
-		return Survey{}, problem(state.ProtocolError, "absurd_offset", "restart the source's broker if this lasts", nil,
+		return Survey{}, state.Problemf(state.ProtocolError, "absurd_offset", "restart the source's broker if this lasts", nil,
 			"%s says that its log ends at %d", b.Addr(), info.MaxOffset)
 	}
 	// A broker without a segment yet answers -1.
@@ -65,19 +65,19 @@ func SurveyBroker(ctx context.Context, b *Broker, want Expectation) (Survey, err
 func (want Expectation) check(addr string, cfg BrokerConfig) error {
 	switch {
 	case cfg.Controller:
-		return problem(state.Incompatible, "controller_mode", "follow a broker with enableControllerMode=false", nil,
+		return state.Problemf(state.Incompatible, "controller_mode", "follow a broker with enableControllerMode=false", nil,
 			"%s runs in controller mode (AutoSwitch HA), whose stream has another handshake", addr)
 	case cfg.DLedger:
-		return problem(state.Incompatible, "dledger", "follow a broker with enableDLegerCommitLog=false", nil,
+		return state.Problemf(state.Incompatible, "dledger", "follow a broker with enableDLegerCommitLog=false", nil,
 			"%s keeps a DLedger log, which is another format", addr)
 	case want.Cluster != "" && want.Cluster != cfg.ClusterName:
-		return problem(state.Incompatible, "wrong_cluster", "give --cluster "+cfg.ClusterName+" if this is the right source", nil,
+		return state.Problemf(state.Incompatible, "wrong_cluster", "give --cluster "+cfg.ClusterName+" if this is the right source", nil,
 			"%s belongs to cluster %q, not %q", addr, cfg.ClusterName, want.Cluster)
 	case want.BrokerName != "" && want.BrokerName != cfg.BrokerName:
-		return problem(state.Incompatible, "wrong_broker", "give --broker-name "+cfg.BrokerName+" if this is the right source", nil,
+		return state.Problemf(state.Incompatible, "wrong_broker", "give --broker-name "+cfg.BrokerName+" if this is the right source", nil,
 			"%s is broker %q, not %q", addr, cfg.BrokerName, want.BrokerName)
 	case want.SegmentSize != 0 && cfg.SegmentSize != 0 && want.SegmentSize != cfg.SegmentSize:
-		return problem(state.Incompatible, "segment_size", "leave --segment-size away, or give another --dir if this one holds other segments", nil,
+		return state.Problemf(state.Incompatible, "segment_size", "leave --segment-size away, or give another --dir if this one holds other segments", nil,
 			"%s has segments of %s (mappedFileSizeCommitLog), not %s", addr, cfg.SegmentSize, want.SegmentSize)
 	}
 	return nil
