@@ -46,6 +46,8 @@ type Broker struct {
 
 	mu     sync.Mutex // guards what follows
 	conn   net.Conn   // nil: dial first
+	conns  int        // how many there were so far
+	local  bool       // the last of them stays on this host
 	closed bool
 }
 
@@ -197,7 +199,25 @@ func (b *Broker) connect(ctx context.Context) (conn net.Conn, used bool, err err
 		return nil, false, errors.Join(net.ErrClosed, conn.Close())
 	}
 	b.conn = conn
+	b.conns, b.local = b.conns+1, staysHere(conn)
 	return conn, false, nil
+}
+
+// dialled returns how many connections there were so far, and whether the last of
+// them stays on this host. The same number before and after a request says that
+// it was answered by who answered the ones before.
+func (b *Broker) dialled() (conns int, local bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.conns, b.local
+}
+
+// staysHere reports whether both ends of a connection are of this host: then
+// they have the same address.
+func staysHere(conn net.Conn) bool {
+	own, ok1 := conn.LocalAddr().(*net.TCPAddr)
+	peer, ok2 := conn.RemoteAddr().(*net.TCPAddr)
+	return ok1 && ok2 && (own.IP.Equal(peer.IP) || peer.IP.IsLoopback())
 }
 
 func (b *Broker) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {

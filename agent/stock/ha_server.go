@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
 )
@@ -68,9 +69,6 @@ var (
 	// ErrCutShort is the end of a connection where a segment lost bytes that were
 	// confirmed.
 	ErrCutShort = errors.New("segment was cut short while it was sent")
-
-	// ErrTooManyConns is the end of a connection that came when MaxConns were served.
-	ErrTooManyConns = errors.New("too many connections")
 )
 
 func (o HAServerOptions) withDefaults() (HAServerOptions, error) {
@@ -127,15 +125,15 @@ func (s *HAServer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a := acceptor{
-		listener: opt.Listener,
-		max:      opt.MaxConns,
-		serve: func(ctx context.Context, conn net.Conn) error {
+	a := serve.Acceptor{
+		Listener: opt.Listener,
+		Max:      opt.MaxConns,
+		Serve: func(ctx context.Context, conn net.Conn) error {
 			return serveHA(ctx, conn, opt)
 		},
-		onClose: opt.OnClose,
+		OnClose: opt.OnClose,
 	}
-	if err := a.run(ctx); err != nil {
+	if err := a.Run(ctx); err != nil {
 		return fmt.Errorf("HA server on %v: %w", opt.Listener.Addr(), err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
 )
@@ -55,13 +56,13 @@ type haConn struct {
 // serveHA serves one slave to its end, which is always an error.
 func serveHA(ctx context.Context, conn net.Conn, opt HAServerOptions) error {
 	c := &haConn{opt: opt, conn: conn, request: make(chan wire.PhyOffset, 1)}
-	return together(ctx, conn, c.read, c.write)
+	return serve.Together(ctx, conn, c.read, c.write)
 }
 
 // read takes the slave's reports until the connection ends. It never touches a
 // file, so that a slow disk cannot make a good slave look silent.
 func (c *haConn) read(context.Context) error {
-	reports := ha.NewReportReader(patientReader{c.conn, c.opt.Housekeeping})
+	reports := ha.NewReportReader(serve.PatientReader{Conn: c.conn, Silence: c.opt.Housekeeping})
 	request, err := reports.First()
 	if err != nil {
 		return fmt.Errorf("request: %w", err)

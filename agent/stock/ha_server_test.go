@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
@@ -448,7 +449,7 @@ func TestHAServerBoundsConnections(t *testing.T) {
 	first, second := dialHA(t, addr, 1), dialHA(t, addr, 1)
 	l.awaitRequests(2)
 	dialHA(t, addr, 1).ended()
-	l.awaitClose(1, stock.ErrTooManyConns)
+	l.awaitClose(1, serve.ErrTooManyConns)
 	for _, p := range []*haPeer{first, second} {
 		p.take(1, l.writer.End(), l.size, ha.StockBatch)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/remoting"
 )
@@ -119,16 +120,16 @@ func (s *RemotingServer) Run(ctx context.Context) error {
 	}
 	handlers := storeHandlers(opt)
 	maps.Copy(handlers, opt.Handlers)
-	a := acceptor{
-		listener: opt.Listener,
-		max:      opt.MaxConns,
-		serve: func(ctx context.Context, conn net.Conn) error {
+	a := serve.Acceptor{
+		Listener: opt.Listener,
+		Max:      opt.MaxConns,
+		Serve: func(ctx context.Context, conn net.Conn) error {
 			c := remotingConn{opt: opt, handlers: handlers, conn: conn}
-			return together(ctx, conn, c.serve)
+			return serve.Together(ctx, conn, c.serve)
 		},
-		onClose: opt.OnClose,
+		OnClose: opt.OnClose,
 	}
-	if err := a.run(ctx); err != nil {
+	if err := a.Run(ctx); err != nil {
 		return fmt.Errorf("remoting server on %v: %w", opt.Listener.Addr(), err)
 	}
 	return nil
