@@ -211,7 +211,7 @@ func TestOffer_RefusesWhatCannotBeRight(t *testing.T) {
 		"another hash":        {Snapshot{Files: []File{wrong}}, ErrHash},
 		"torn":                {Snapshot{Files: []File{torn}}, ErrHash},
 		"half":                {Snapshot{Files: []File{half}}, ErrIncomplete},
-		"negative end":        {Snapshot{SourceEnd: -1, Files: []File{f}}, nil},
+		"negative end":        {Snapshot{SourceEnd: -2, Files: []File{f}}, nil},
 	} {
 		if err := i.Offer(test.s); err == nil || test.err != nil && !errors.Is(err, test.err) {
 			t.Errorf("%s: %v, want %v", what, err, test.err)
