@@ -61,28 +61,52 @@ func (c *Client) Promote(ctx context.Context) (Promotion, error) {
 }
 
 func (c *Client) do(ctx context.Context, method, path string, out any) error {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, http.NoBody)
+	status, body, err := c.ask(ctx, c.http, method, path)
 	if err != nil {
-		return fmt.Errorf("ask agent at %s: %w", c.name, err)
+		return err
 	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("%w at %s: %w", ErrNoAgent, c.name, err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("read answer of agent at %s: %w", c.name, err)
-	}
-	if res.StatusCode != http.StatusOK {
-		var f Failure
-		if json.Unmarshal(body, &f) != nil || f.Error == "" {
-			f.Error = res.Status
-		}
-		return fmt.Errorf("agent at %s: %s", c.name, f.Error)
+	if status != http.StatusOK {
+		return c.refused(status, body)
 	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return fmt.Errorf("agent at %s does not answer as haagent: %w", c.name, err)
 	}
 	return nil
+}
+
+// ask returns an answer, whatever it says.
+func (c *Client) ask(ctx context.Context, client *http.Client, method, path string) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, http.NoBody)
+	if err != nil {
+		return 0, nil, fmt.Errorf("ask agent at %s: %w", c.name, err)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%w at %s: %w", ErrNoAgent, c.name, err)
+	}
+	defer res.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return 0, nil, fmt.Errorf("read answer of agent at %s: %w", c.name, err)
+	}
+	return res.StatusCode, body, nil
+}
+
+// RefusedError is the answer of an agent that does not do what it was asked for.
+type RefusedError struct {
+	Agent   string // who answered
+	Status  int    // of HTTP
+	Failure Failure
+}
+
+// Error says who refused, and why.
+func (e *RefusedError) Error() string { return "agent at " + e.Agent + ": " + e.Failure.Error }
+
+// refused makes an error of an answer that is not what was asked for.
+func (c *Client) refused(status int, body []byte) error {
+	e := &RefusedError{Agent: c.name, Status: status}
+	if json.Unmarshal(body, &e.Failure) != nil || e.Failure.Error == "" {
+		e.Failure = Failure{Error: fmt.Sprintf("%d %s", status, http.StatusText(status))}
+	}
+	return e
 }

@@ -5,7 +5,18 @@
 //	GET  /v1/status   Status as JSON                 --http and socket
 //	GET  /healthz     200 while the process works    --http and socket
 //	GET  /readyz      200 in streaming and serving   --http and socket
+//	GET  /v1/wait     WaitAnswer as JSON             --http and socket
 //	POST /v1/promote  Promotion as JSON              socket only
+//
+// A wait is asked for with offset=N|now, acks=1..64 (1) and timeout=5s (at most
+// 5m). Who looks at nothing but the HTTP status sees success only in PUT_OK:
+//
+//	200  PUT_OK                so many replicas hold it
+//	504  FLUSH_SLAVE_TIMEOUT   not within the timeout
+//	503  SLAVE_NOT_AVAILABLE   no replica is in reach, said at once
+//	400  Failure bad_request   a value that cannot be, or a word that is not known
+//	409  Failure not_master    this role has no replicas, or was left meanwhile
+//	503  Failure stopping      the agent ends
 package control
 
 import (
@@ -19,8 +30,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
-
-	"github.com/haagent/haagent/agent/state"
 )
 
 // SocketName is the name of the socket below DIR/.haagent.
@@ -30,11 +39,17 @@ const SocketName = "control.sock"
 type Handlers struct {
 	Status  func() Status
 	Promote func(ctx context.Context) (Promotion, error) // nil where the role has nothing to promote
+	// Wait waits until replicas hold the log up to an offset, or ctx ends; nil
+	// where the role has no replicas. The request is within its limits, and ctx
+	// ends with its timeout. Of the answer it gives Result, Acked, InReach and
+	// Provisional, Offset where Now was asked for, and Reason where it knows more
+	// than these numbers say. Many thousands may wait at once.
+	Wait func(ctx context.Context, r WaitRequest) (WaitAnswer, error)
 }
 
 // ServeHTTP serves the read-only part on l until ctx ends.
 func (h Handlers) ServeHTTP(ctx context.Context, l net.Listener) error {
-	return serve(ctx, l, h.readMux())
+	return serve(ctx, l, h.readMux(ctx))
 }
 
 // ServeSocket serves everything on DIR/.haagent/control.sock, which only the
@@ -58,7 +73,7 @@ func (h Handlers) ServeSocket(ctx context.Context, agentDir string) error {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
 	}
-	mux := h.readMux()
+	mux := h.readMux(ctx)
 	mux.HandleFunc("POST /v1/promote", h.promote)
 	return serve(ctx, l, mux)
 }
@@ -70,6 +85,7 @@ func socketAddr(dir *os.File) string {
 }
 
 // serve answers on l until ctx ends; requests under way get a second to end.
+// There is no write timeout, because a wait may take as long as MaxWaitTimeout.
 func serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
 	ended := make(chan error, 1)
@@ -91,8 +107,10 @@ func serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	return err
 }
 
-func (h Handlers) readMux() *http.ServeMux {
+// readMux answers what changes nothing. Waits end when stopping does.
+func (h Handlers) readMux(stopping context.Context) *http.ServeMux {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/wait", func(w http.ResponseWriter, r *http.Request) { h.wait(stopping, w, r) })
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, h.Status()) })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -113,11 +131,7 @@ func (h Handlers) promote(w http.ResponseWriter, r *http.Request) {
 	}
 	p, err := h.Promote(r.Context())
 	if err != nil {
-		f := Failure{Error: err.Error()}
-		if problem := state.AsProblem(err); problem != nil {
-			f.Code, f.Try = problem.Code, problem.Try
-		}
-		answer(w, http.StatusConflict, f)
+		answer(w, http.StatusConflict, failureOf(err))
 		return
 	}
 	answer(w, http.StatusOK, p)
