@@ -28,6 +28,7 @@ const (
 	exitAuth         = 8
 	exitIncompatible = 9
 	exitLocked       = 10
+	exitNoSlave      = 11
 )
 
 // exitError carries an exit code, and a next step for the user.
@@ -121,7 +122,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		UseShortOptionHandling: false,
 		CustomAppHelpTemplate:  helpTemplate,
 		Commands: []*cli.Command{
-			demoCommand(), statusCommand(), verifyCommand(), promoteCommand(), resyncCommand(), versionCommand(),
+			demoCommand(), statusCommand(), membersCommand(), waitCommand(), verifyCommand(), promoteCommand(), resyncCommand(), versionCommand(),
 		},
 	}
 	for _, c := range app.Commands {
@@ -152,5 +153,6 @@ OPTIONS (each is also an environment variable, HAAGENT_ and its name)
 EXIT CODES
    0 ok, 1 run-time, 2 usage, 3 configuration, 4 not connected or not confirmed,
    5 diverged or different, 6 lag above the threshold, 7 disk, 8 authentication,
-   9 incompatible peer or store, 10 store locked by another process
+   9 incompatible peer or store, 10 store locked by another process,
+   11 no replica in reach (wait)
 `

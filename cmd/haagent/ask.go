@@ -30,26 +30,17 @@ func versionCommand() *cli.Command {
 func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "say how an agent is",
-		Flags: []cli.Flag{
-			text("http", agent.DefaultHTTP, "`HOST:PORT` of the agent's status page"),
-			&cli.StringFlag{Name: "dir", Usage: "ask the agent of the store at `DIR` instead", EnvVars: env("dir")},
+		Flags: append(askFlags(),
 			&cli.BoolFlag{Name: "json", Usage: "print the whole status as JSON"},
 			&cli.BoolFlag{Name: "watch", Usage: "print it every second"},
 			&cli.DurationFlag{Name: "max-lag", Usage: "exit with 6 where the replica is more than `TIME` behind, 4 where it is not connected"},
-		},
+		),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usageError{fmt.Errorf("status takes no argument; give --dir %s to ask the agent of that store", c.Args().First())}
 			}
-			client := control.Dial(c.String("http"))
-			if dir := c.String("dir"); dir != "" && !c.IsSet("http") {
-				client = control.DialSocket(replica.AgentDir(dir))
-			}
 			for {
-				s, err := client.Status(c.Context)
-				if errors.Is(err, control.ErrNoAgent) && c.String("dir") != "" {
-					err = promotedError(c.String("dir"), err)
-				}
+				s, err := askAgent(c, (*control.Client).Status)
 				if err != nil {
 					return err
 				}
