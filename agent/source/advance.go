@@ -1,0 +1,177 @@
+package source
+
+import (
+	"errors"
+	"time"
+
+	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/wire"
+)
+
+// stuck is the place where the log does not go on, although there is something.
+type stuck struct {
+	at    wire.PhyOffset
+	since time.Time // when it was first seen; zero: the log is not stuck
+	tried time.Time // when it was last tried to parse it
+	err   error     // what the parser said; nil: the head is wrong already
+	// followed says that a record has begun where the bad one ends, so that it is
+	// damage and not on its way.
+	followed bool
+}
+
+// retry returns how long not to parse the same bad bytes again: the longer they
+// have been bad the longer, so that a torn record costs nothing in the end.
+func (s *stuck) retry(now time.Time) time.Duration {
+	return min(now.Sub(s.since)/10, maxRecheck)
+}
+
+// advance moves Confirmed over everything that is complete, and looks at what
+// is behind it. It reports whether there is more to be had at once.
+func (t *tail) advance(now time.Time) (more bool, err error) {
+	if t.changedBelow() {
+		t.rescan = true
+		return false, nil
+	}
+	for from, n := t.at, 0; n < batch && t.at.Sub(from) < batchSize; n++ {
+		if t.seg == nil {
+			if t.seg, err = t.open(t.base); t.seg == nil {
+				return false, err
+			}
+		}
+		what, size := glance(t.seg.data[t.at.Sub(t.base):], t.at, t.seg.End)
+		if t.last.size != 0 && (what != record || size != t.last.size) {
+			t.forget()
+		}
+		passed := false
+		switch what {
+		case nothing:
+			t.stuck = stuck{}
+		case partly:
+			t.stand(now, nil, false)
+		case blank:
+			passed, err = t.passBlank()
+		case record:
+			passed = t.passRecord(now, size)
+		}
+		if !passed || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// changedBelow takes a quick look at the record before Confirmed: whether it
+// still begins as it did. Its other bytes are compared at each listing.
+func (t *tail) changedBelow() bool {
+	return t.prev != wire.NoOffset && t.seg != nil &&
+		wire.ByteSize(commitlog.LoadSize(t.seg.data[t.prev.Sub(t.base):])) != t.prevSize
+}
+
+// passRecord confirms the record at t.at if it is complete, otherwise it looks at
+// what there is of it.
+func (t *tail) passRecord(now time.Time, size wire.ByteSize) bool {
+	end := t.at.Add(size)
+	next, _ := glance(t.seg.data[end.Sub(t.base):], end, t.seg.End)
+	followed := next == record || next == blank
+	complete := followed || t.src.granted() >= end
+	if !complete && t.last.size != 0 && now.Sub(t.last.checked) < t.last.recheck(t.opt.Settle) {
+		return false
+	}
+	if t.stuck.at == t.at && !t.stuck.since.IsZero() && now.Sub(t.stuck.tried) < t.stuck.retry(now) {
+		return false
+	}
+	// The next size was loaded before, in acquire order: if it is there, all of this
+	// record is.
+	if err := commitlog.Parse(t.seg.data[t.at.Sub(t.base):], t.at, t.seg.End, &t.rec); err != nil {
+		if t.last.size != 0 {
+			t.forget()
+		}
+		t.stand(now, err, followed)
+		return false
+	}
+	t.stuck = stuck{}
+	t.src.lastStored.Store(int64(t.rec.StoreTimestamp))
+	if !complete || t.last.settled {
+		unsettled, moved := t.last.saw(&t.rec, t.seed, t.opt.Settle, now)
+		if unsettled {
+			t.resettled++
+		}
+		if moved && !t.last.settled {
+			t.active, t.naps = now, 0
+		}
+	}
+	if complete {
+		t.confirm(size)
+	}
+	return complete
+}
+
+// confirm moves Confirmed over the record of the given size.
+func (t *tail) confirm(size wire.ByteSize) {
+	t.prev, t.prevSize = t.at, size
+	t.at = t.at.Add(size)
+	t.last = pending{}
+}
+
+// forget takes back the record behind Confirmed: it is not there any more, or
+// is another one.
+func (t *tail) forget() {
+	if t.last.settled {
+		t.resettled++
+	}
+	t.last = pending{}
+}
+
+// stand notes that the bytes at t.at are no record (yet).
+func (t *tail) stand(now time.Time, err error, followed bool) {
+	if t.stuck.since.IsZero() || t.stuck.at != t.at {
+		t.stuck = stuck{at: t.at, since: now}
+		t.active, t.naps = now, 0 // something is on its way
+	}
+	t.stuck.tried, t.stuck.err, t.stuck.followed = now, err, followed
+}
+
+// passBlank goes on in the next segment, if its first record has begun or the
+// broker says that its log is there: then the garbage behind the BLANK is
+// complete too.
+func (t *tail) passBlank() (bool, error) {
+	t.stuck = stuck{}
+	end := t.seg.End
+	if t.next == nil {
+		next, err := t.open(end)
+		if err != nil {
+			return false, err
+		}
+		t.next = next
+	}
+	begun := false
+	if t.next != nil {
+		what, _ := glance(t.next.data, end, t.next.End)
+		begun = what == record || what == blank
+	}
+	if !begun && t.src.granted() < end {
+		return false, nil
+	}
+	t.keepProof()
+	err := t.seg.Close()
+	t.seg, t.next = t.next, nil
+	t.base, t.at = end, end
+	t.prev = wire.NoOffset
+	return true, err
+}
+
+// open opens the segment at base; nil where there is none yet.
+func (t *tail) open(base wire.PhyOffset) (*Segment, error) {
+	seg, err := openSegment(t.opt.CommitLogDir, base, t.size)
+	if errors.Is(err, ErrNoSegment) {
+		return nil, nil
+	}
+	return seg, err
+}
+
+// keepProof copies the last confirmed record of the open segment.
+func (t *tail) keepProof() {
+	if t.prev != wire.NoOffset && t.seg != nil {
+		t.proof.take(t.prev, t.seg.data[t.prev.Sub(t.base):], t.prevSize)
+	}
+}

@@ -1,0 +1,103 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/wire"
+)
+
+// place is where the tail of a log was found.
+type place struct {
+	min      wire.PhyOffset // start of the first segment; NoOffset: there is no log
+	base     wire.PhyOffset // of the segment that at lies in
+	at       wire.PhyOffset // everything below is complete
+	prev     wire.PhyOffset // the last record below at, in the same segment; NoOffset: none
+	prevSize wire.ByteSize
+	seg      *Segment // at base
+}
+
+var noPlace = place{min: wire.NoOffset, base: wire.NoOffset, at: wire.NoOffset, prev: wire.NoOffset}
+
+// walkStride is how far a walk goes before it looks whether it is still wanted.
+const walkStride = 64 * wire.MiB
+
+// find looks for the tail in the newest segment that has data. Everything in
+// older ones is complete, because something follows it. The log ends where the
+// row of segments is broken: at a missing one, one of another length, or one
+// that does not begin with a record although a later one does.
+func (t *tail) find(ctx context.Context, segs []commitlog.Segment) (place, error) {
+	p := noPlace
+	for i, s := range segs {
+		if s.Size != t.size || s.Base.SegmentBase(t.size) != s.Base || i > 0 && s.Base != segs[i-1].End() {
+			break
+		}
+		what, err := peek(s)
+		if err != nil {
+			return noPlace, err
+		}
+		if i == 0 {
+			p.min, p.base, p.at = s.Base, s.Base, s.Base
+		}
+		if what != record && what != blank {
+			break
+		}
+		p.base, p.at = s.Base, s.Base
+	}
+	if p.base == wire.NoOffset {
+		return p, nil
+	}
+	seg, err := openSegment(t.opt.CommitLogDir, p.base, t.size)
+	if err != nil {
+		return noPlace, err
+	}
+	p.seg = seg
+	if err := commitlog.Guard(func() error { return p.walk(ctx) }); err != nil {
+		return noPlace, errors.Join(err, seg.Close())
+	}
+	seg.releasePages()
+	return p, nil
+}
+
+// walk goes from head to head through the segment, to the last record that
+// nothing follows, or to the BLANK.
+func (p *place) walk(ctx context.Context) error {
+	look := p.at
+	what, size := glance(p.seg.data[p.at.Sub(p.base):], p.at, p.seg.End)
+	for what == record {
+		end := p.at.Add(size)
+		next, nextSize := glance(p.seg.data[end.Sub(p.base):], end, p.seg.End)
+		if next != record && next != blank {
+			return nil
+		}
+		p.prev, p.prevSize = p.at, size
+		p.at, what, size = end, next, nextSize
+		if p.at.Sub(look) > walkStride {
+			look = p.at
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("look for the end of the log: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// peek says what the segment begins with, reading the file.
+func peek(s commitlog.Segment) (glimpse, error) {
+	f, err := os.Open(s.Path)
+	if err != nil {
+		return nothing, fmt.Errorf("look into segment: %w", err)
+	}
+	defer f.Close()
+	var head [glanceLen]byte
+	n, err := f.ReadAt(head[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nothing, fmt.Errorf("look into segment: %w", err)
+	}
+	what, _ := glance(head[:n], s.Base, s.End())
+	return what, nil
+}

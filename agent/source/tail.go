@@ -1,0 +1,239 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"log/slog"
+	"time"
+
+	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/wire"
+)
+
+// How the tail is polled. Near traffic a look comes every nearPoll; without, the
+// pause grows with the time that nothing came, from the first to the last.
+const (
+	nearPoll   = 100 * time.Microsecond
+	nearFor    = 20 * time.Millisecond
+	maxPoll    = 10 * time.Millisecond
+	pollGrowth = 20 // the pause is this part of the time since the last change
+
+	// findPoll is how often segments are looked for while there are none.
+	findPoll = 200 * time.Millisecond
+	// faultPause is how long the files are left alone after one of them faulted.
+	faultPause = 500 * time.Millisecond
+	// batch and batchSize bound what is confirmed before it is told.
+	batch     = 1024
+	batchSize = 4 * wire.MiB
+)
+
+// tail is the state of Run. Only its goroutine touches it.
+type tail struct {
+	src  *Source
+	opt  *Options
+	log  *slog.Logger
+	nap  func(time.Duration)
+	seed maphash.Seed
+
+	size wire.ByteSize  // of a segment, 0: not known
+	min  wire.PhyOffset // start of the first segment
+	base wire.PhyOffset // of the segment that at lies in, NoOffset: there is no log
+	at   wire.PhyOffset // Confirmed: everything below is complete
+	seg  *Segment       // at base; nil: to be opened
+	next *Segment       // behind seg, while at stands at a BLANK
+
+	last      pending
+	rec       commitlog.Record // scratch
+	prev      wire.PhyOffset   // start of the last confirmed record in seg, NoOffset: none
+	prevSize  wire.ByteSize
+	resettled uint64
+	proof     proof
+	stuck     stuck
+
+	active   time.Time // when something last moved
+	naps     int       // since then
+	scanned  time.Time // when the directory was last listed
+	rescan   bool      // list it now
+	faultyAt time.Time // of the last fault, zero: none since the last good look
+
+	scanErr  error          // what the last listing found
+	lookErr  error          // what the last look at the tail ran into
+	problem  error          // what was told last
+	told     bool           // whether anything was
+	foreign  bool           // whether a file that is no segment was logged
+	suspect  wire.PhyOffset // where the last listing found something that it was not sure of
+	wanted   bool
+	awaiting []chan<- wire.PhyOffset
+}
+
+func newTail(s *Source) *tail {
+	return &tail{
+		src: s, opt: &s.opt, log: s.opt.Log, nap: nap, seed: maphash.MakeSeed(),
+		size: s.opt.SegmentSize,
+		min:  wire.NoOffset, base: wire.NoOffset, at: wire.NoOffset, prev: wire.NoOffset, suspect: wire.NoOffset,
+		rescan: true,
+	}
+}
+
+func (t *tail) close() {
+	t.closeSegments()
+	t.answer()
+}
+
+// run looks and waits until ctx ends.
+func (t *tail) run(ctx context.Context) {
+	var moved <-chan struct{}
+	if t.opt.Authority != nil {
+		var stop func()
+		moved, stop = t.opt.Authority.Listen()
+		defer stop()
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		now := time.Now()
+		pause := t.turn(ctx, now)
+		if pause > 0 && pause < time.Millisecond {
+			t.nap(pause)
+			pause = 0
+		}
+		if pause == 0 {
+			t.poll(moved)
+			continue
+		}
+		timer.Reset(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-moved:
+		case <-t.opt.Hints:
+			t.rescan = true
+		case a := <-t.src.asks:
+			t.awaiting = append(t.awaiting, a)
+		}
+	}
+}
+
+// poll takes what has been signalled, without waiting.
+func (t *tail) poll(moved <-chan struct{}) {
+	for {
+		select {
+		case <-moved:
+		case <-t.opt.Hints:
+			t.rescan = true
+		case a := <-t.src.asks:
+			t.awaiting = append(t.awaiting, a)
+		default:
+			return
+		}
+	}
+}
+
+// turn looks once at whatever is due, tells what it found, and returns how long
+// to wait before the next turn.
+func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
+	due := t.opt.Rescan
+	if t.base == wire.NoOffset {
+		due = min(due, findPoll)
+	}
+	if t.rescan || now.Sub(t.scanned) >= due {
+		t.rescan, t.scanned = false, now
+		err := commitlog.Guard(func() error { return t.scan(ctx, now) })
+		if !errors.Is(err, errUndecided) && ctx.Err() == nil {
+			t.scanErr = t.judgeError(err)
+		}
+	}
+	more := false
+	if t.base != wire.NoOffset && (t.faultyAt.IsZero() || now.Sub(t.faultyAt) >= faultPause) {
+		t.lookErr = t.look(now, &more)
+	}
+	t.tell()
+	t.publish(now)
+	t.answer()
+	if more {
+		return 0
+	}
+	return t.pace(now)
+}
+
+// look advances over what is there.
+func (t *tail) look(now time.Time, more *bool) error {
+	err := commitlog.Guard(func() (err error) { *more, err = t.advance(now); return err })
+	var fault *commitlog.FaultError
+	if !errors.As(err, &fault) {
+		if err == nil {
+			t.faultyAt = time.Time{}
+		}
+		return t.judgeError(err)
+	}
+	// What lies below may be gone too: find out, but not over and over.
+	t.rescan = t.faultyAt.IsZero()
+	t.faultyAt = now
+	return t.judgeError(err)
+}
+
+// pace returns how long to wait: a nap near traffic, longer the longer nothing
+// has come.
+func (t *tail) pace(now time.Time) time.Duration {
+	if t.rescan {
+		return 0
+	}
+	if t.base == wire.NoOffset {
+		return max(t.scanned.Add(min(findPoll, t.opt.Rescan)).Sub(now), time.Millisecond)
+	}
+	idle := now.Sub(t.active)
+	// Naps are counted too, so that a clock that stands does not keep us awake.
+	if idle < nearFor && t.naps < int(nearFor/nearPoll) {
+		t.naps++
+		return nearPoll
+	}
+	return min(max(idle/pollGrowth, time.Millisecond), maxPoll)
+}
+
+// publish stores the ends for everybody and wakes who waits for a move.
+func (t *tail) publish(now time.Time) {
+	e := noEnds
+	if t.base != wire.NoOffset {
+		e = Ends{Min: t.min, Confirmed: t.at, Settled: t.at, Visible: t.at.Add(t.last.size)}
+		if t.last.settled {
+			e.Settled = e.Visible
+		}
+	}
+	e.Resettled = t.resettled
+	before := t.src.ends.load()
+	if before == e {
+		return
+	}
+	if before.Confirmed != e.Confirmed || before.Visible != e.Visible {
+		t.active, t.naps = now, 0
+	}
+	t.src.ends.store(e)
+	t.src.listeners.wake()
+	if want := e.Visible > e.Confirmed; want != t.wanted {
+		t.wanted = want
+		if t.opt.Authority != nil {
+			t.opt.Authority.Want(want)
+		}
+	}
+}
+
+// answer answers who asked for a fresh look.
+func (t *tail) answer() {
+	for _, a := range t.awaiting {
+		a <- t.src.now()
+	}
+	t.awaiting = t.awaiting[:0]
+}
+
+func (t *tail) closeSegments() {
+	for _, seg := range []*Segment{t.seg, t.next} {
+		if seg == nil {
+			continue
+		}
+		if err := seg.Close(); err != nil {
+			t.log.Warn("closing a segment of the source failed", "error", err)
+		}
+	}
+	t.seg, t.next = nil, nil
+}
