@@ -145,3 +145,19 @@ func (s *Store) flush() error {
 	}
 	return s.saveState()
 }
+
+// AdoptEpoch raises the replica's epoch to that of the source that it follows,
+// and writes that down: from then on an older master is not followed any more.
+func (s *Store) AdoptEpoch(epoch int64) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	older := s.state.Epoch < epoch
+	s.state.Epoch = max(s.state.Epoch, epoch)
+	s.mu.Unlock()
+	if !older {
+		return nil
+	}
+	return s.saveState()
+}

@@ -1,0 +1,196 @@
+package link
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/wire"
+	wirelink "github.com/haagent/haagent/wire/link"
+)
+
+const (
+	// overlap is how much of its own end a replica has compared on each connect.
+	overlap = 64 * wire.KiB
+	// headSize is how much of a segment's beginning tells which log it is from.
+	headSize = 4 * wire.KiB
+)
+
+// hello says who the replica is and what it holds: digests of the heads of its
+// newest segments, and last that of its end.
+func (f *Follower) hello(channel wirelink.Channel) (*wirelink.Hello, error) {
+	st, ends := f.opt.Store.State(), f.opt.Store.Ends()
+	h := &wirelink.Hello{Channel: channel, Ack: ackOf(f.opt.Ack), SegmentSize: f.opt.Store.SegmentSize(),
+		Min: ends.Min, Verified: ends.Verified, Flushed: ends.Flushed, Epoch: st.Epoch,
+		Cluster: st.Cluster, BrokerName: st.BrokerName, Node: f.opt.Self.Node, Version: f.opt.Self.Version}
+	if f.opt.Store.Empty() {
+		h.Min, h.Verified, h.Flushed = wire.NoOffset, wire.NoOffset, wire.NoOffset
+		return h, nil
+	}
+	if channel != wirelink.ChannelLog || ends.Verified == ends.Min {
+		return h, nil
+	}
+	size := f.opt.Store.SegmentSize()
+	last := ends.Verified.Add(-1).SegmentBase(size)
+	first := max(ends.Min, last.Add(-(wirelink.MaxDigests-2)*size))
+	for base := first; base <= last; base = base.Add(size) {
+		d, err := digest(f.opt.Store, base, min(headSize, ends.Verified.Sub(base)))
+		if err != nil {
+			return nil, err
+		}
+		h.Digests = append(h.Digests, d)
+	}
+	at := max(ends.Verified.Add(-overlap), ends.Min)
+	d, err := digest(f.opt.Store, at, ends.Verified.Sub(at))
+	if err != nil {
+		return nil, err
+	}
+	h.Digests = append(h.Digests, d)
+	return h, nil
+}
+
+func digest(store *replica.Store, at wire.PhyOffset, size wire.ByteSize) (wirelink.Digest, error) {
+	buf := make([]byte, size)
+	if err := store.ReadAt(buf, at); err != nil {
+		return wirelink.Digest{}, err
+	}
+	return wirelink.Digest{At: at, Size: size, Sum: sha256.Sum256(buf)}, nil
+}
+
+// judge decides whether a source is the log that a replica holds.
+type judge struct {
+	*pipe
+	store   *replica.Store
+	addr    string
+	hello   *wirelink.Hello
+	welcome *wirelink.Welcome
+}
+
+// start returns where to start, or the Problem of a source that cannot be
+// followed.
+func (j *judge) start(ctx context.Context) (wire.PhyOffset, error) {
+	w, verified := j.welcome, j.hello.Verified
+	if p := j.identity(); p != nil {
+		return 0, p
+	}
+	switch {
+	case verified == wire.NoOffset:
+		return max(w.Min, 0), nil
+	case w.Min == wire.NoOffset:
+		return 0, j.behind()
+	case verified < w.Min:
+		return 0, state.Problemf(state.Gap, "history_gone", "haagent resync starts anew from the source's oldest segment; what the replica holds is set aside", nil,
+			"the source's log starts at %d and the replica ends at %d: [%d, %d) is gone from the source", w.Min, verified, verified, w.Min)
+	case len(j.hello.Digests) == 0 || verified == w.Min:
+		return verified, nil // nothing in common that could be compared
+	}
+	last := len(j.hello.Digests) - 1
+	if w.Verdicts[last] == wirelink.Equal {
+		return verified, nil
+	}
+	if p := j.heads(last); p != nil {
+		return 0, p
+	}
+	if verified > w.Visible {
+		return 0, j.behind()
+	}
+	return j.compare(ctx, j.hello.Digests[last])
+}
+
+// identity checks who the source says it is.
+func (j *judge) identity() error {
+	h, w := j.hello, j.welcome
+	switch {
+	case len(w.Verdicts) != len(h.Digests):
+		return state.Problemf(state.ProtocolError, "bad_frame", "use the same version of haagent on both sides", nil, "%s answered %d digests with %d verdicts", j.addr, len(h.Digests), len(w.Verdicts))
+	case h.Cluster != "" && w.Cluster != h.Cluster, h.BrokerName != "" && w.BrokerName != h.BrokerName:
+		return state.Problemf(state.Incompatible, "wrong_broker", "give another --dir for another broker", nil, "the replica holds %s of %s, %s is %s of %s", h.BrokerName, h.Cluster, j.addr, w.BrokerName, w.Cluster)
+	case w.SegmentSize != h.SegmentSize:
+		return state.Problemf(state.Incompatible, "segment_size", "give the source's mappedFileSizeCommitLog as --segment-size, or another --dir", nil, "segments have %s at %s, %s here", w.SegmentSize, j.addr, h.SegmentSize)
+	case w.Epoch < h.Epoch:
+		return staleEpoch(j.addr, fmt.Sprintf("%s has epoch %d, the replica has followed %d", j.addr, w.Epoch, h.Epoch))
+	}
+	return nil
+}
+
+// heads looks at the oldest segment that both have. The last digest is no head.
+func (j *judge) heads(last int) error {
+	for i, d := range j.hello.Digests[:last] {
+		switch j.welcome.Verdicts[i] {
+		case wirelink.Differs:
+			return state.Problemf(state.SourceReplaced, "source_replaced", "look for the right master, or haagent resync to follow this one from its beginning", nil,
+				"%s is not the log that was followed: the first common segment differs at its head, offset %d", j.addr, d.At)
+		case wirelink.Equal:
+			return nil
+		}
+	}
+	return nil
+}
+
+func (j *judge) behind() error {
+	return state.Problemf(state.Diverged, "source_behind", "decide which side wins: promote the replica, or haagent resync to copy the source anew; a source that recovers its tail is followed by itself", nil,
+		"the source ends at %d, the replica already at %d: the source lost its tail, or is another log", j.welcome.Visible, j.hello.Verified)
+}
+
+// compare asks for the digest of the end where the verdict said nothing, and for
+// the first byte that differs where it does.
+func (j *judge) compare(ctx context.Context, end wirelink.Digest) (wire.PhyOffset, error) {
+	low := max(end.At, j.welcome.Min)
+	same, known, err := j.same(ctx, low, j.hello.Verified.Sub(low))
+	switch {
+	case err != nil:
+		return 0, err
+	case !known:
+		return 0, fmt.Errorf("%s cannot tell yet whether it has the same bytes up to %d", j.addr, j.hello.Verified)
+	case same:
+		return j.hello.Verified, nil
+	}
+	at, err := j.difference(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return 0, state.Problemf(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", nil,
+		"%s holds other bytes than the replica from offset %d on", j.addr, at)
+}
+
+// difference finds the first byte that differs by bisection: two logs that have
+// parted stay different.
+func (j *judge) difference(ctx context.Context) (wire.PhyOffset, error) {
+	low, high := max(j.hello.Min, j.welcome.Min), j.hello.Verified // the first difference lies in [low, high)
+	for low < high-1 {
+		middle := low.Add(high.Sub(low) / 2)
+		at := max(middle.Add(-overlap), low)
+		same, known, err := j.same(ctx, at, middle.Sub(at))
+		if err != nil {
+			return 0, err
+		}
+		if same && known {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low, nil
+}
+
+// same asks the source for the digest of a range that the replica holds.
+func (j *judge) same(ctx context.Context, at wire.PhyOffset, size wire.ByteSize) (same, known bool, err error) {
+	own, err := digest(j.store, at, size)
+	if err != nil {
+		return false, false, replica.Problem(j.store.Dir(), err)
+	}
+	if err := j.write(ctx, &wirelink.Ask{At: at, Size: size}); err != nil {
+		return false, false, err
+	}
+	m, err := j.next()
+	if err != nil {
+		return false, false, err
+	}
+	a, ok := m.(*wirelink.Answer)
+	if !ok || a.At != at {
+		return false, false, unexpected(m, "instead of an answer")
+	}
+	return a.Known() && a.Size == size && a.Sum == own.Sum, a.Known(), nil
+}

@@ -1,0 +1,176 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/haagent/haagent/agent/acks"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/wire"
+	wirelink "github.com/haagent/haagent/wire/link"
+)
+
+// logPeer is a replica on its log connection, seen from the source.
+type logPeer struct {
+	*pipe
+	server *Server
+	hello  *wirelink.Hello
+	equal  wire.PhyOffset // the replica's verified end, where its bytes were found equal
+	end    chan error     // one slot: ends the connection from outside
+
+	mu      sync.Mutex
+	sent    wire.PhyOffset // end of what was handed to the socket
+	marks   acks.Marks
+	synced  time.Time // when the replica last had everything
+	arrived bool      // it has had everything once
+}
+
+func newLogPeer(s *Server, session *Session, h *wirelink.Hello, equal wire.PhyOffset) *logPeer {
+	return &logPeer{pipe: newPipe(session, s.opt.Timing.Silence), server: s, hello: h, equal: equal, end: make(chan error, 1),
+		sent: wire.NoOffset, marks: acks.Marks{Memory: wire.NoOffset, Disk: wire.NoOffset}}
+}
+
+// run answers questions until the replica starts, and streams from there.
+func (p *logPeer) run(ctx context.Context) error {
+	from, err := p.prepare(ctx)
+	if err != nil {
+		p.part(ctx, err)
+		return err
+	}
+	p.sent = from
+	p.server.enter(p)
+	defer p.server.leave(p)
+	row := p.server.opt.Acks.Join(p.hello.Node, level(p.hello.Ack))
+	defer row.Leave()
+	s := newSender(p, from)
+	return p.duplex(ctx, func(context.Context) error { return p.reports(row) }, s.run, p.end)
+}
+
+// supersede ends the connection: its node has made another one.
+func (p *logPeer) supersede() {
+	select {
+	case p.end <- &goodbye{wirelink.CodeSuperseded, "this node has connected again"}:
+	default:
+	}
+}
+
+func level(a wirelink.Ack) acks.Level {
+	if a == wirelink.AckDisk {
+		return acks.Disk
+	}
+	return acks.Memory
+}
+
+// prepare answers the replica's questions and returns where it starts.
+func (p *logPeer) prepare(ctx context.Context) (wire.PhyOffset, error) {
+	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now()) })
+	defer stop()
+	for questions := 0; ; questions++ {
+		m, err := p.next()
+		if err != nil {
+			return 0, err
+		}
+		switch m := m.(type) {
+		case *wirelink.Ask:
+			if questions > maxQuestions {
+				return 0, &goodbye{wirelink.CodeProtocol, fmt.Sprintf("more than %d questions", maxQuestions)}
+			}
+			if err := p.answer(ctx, m); err != nil {
+				return 0, err
+			}
+		case *wirelink.Start:
+			return p.start(m.From)
+		default:
+			return 0, unexpected(m, "before the start")
+		}
+	}
+}
+
+// maxQuestions is more than any bisection of a log needs.
+const maxQuestions = 4096
+
+func (p *logPeer) answer(ctx context.Context, m *wirelink.Ask) error {
+	a := &wirelink.Answer{At: m.At}
+	if sum, err := p.server.opt.Source.Digest(m.At, m.Size); err == nil {
+		a.Size, a.Sum = m.Size, sum
+	}
+	return p.write(ctx, a)
+}
+
+// start checks where a replica wants to start. An empty one starts where the log
+// does.
+func (p *logPeer) start(from wire.PhyOffset) (wire.PhyOffset, error) {
+	ends := p.server.opt.Source.Ends()
+	empty := p.hello.Verified == wire.NoOffset
+	switch {
+	case empty && from <= max(ends.Min, 0):
+		return max(ends.Min, 0), nil
+	case from < ends.Min:
+		return 0, &goodbye{wirelink.CodeGap, fmt.Sprintf("the log starts at %d, %d is gone", ends.Min, from)}
+	case from > max(ends.Visible, 0):
+		return 0, &goodbye{wirelink.CodeProtocol, fmt.Sprintf("start at %d, the log ends at %d", from, ends.Visible)}
+	case !empty && from != p.hello.Verified:
+		return 0, &goodbye{wirelink.CodeProtocol, fmt.Sprintf("start at %d, the replica ends at %d", from, p.hello.Verified)}
+	}
+	return from, nil
+}
+
+// reports takes the replica's reports until the connection ends. It touches no
+// file, so that acks never wait for a disk.
+func (p *logPeer) reports(row *acks.Conn) error {
+	for {
+		m, err := p.next()
+		if err != nil {
+			return err
+		}
+		r, ok := m.(*wirelink.Report)
+		if !ok {
+			return unexpected(m, "in the stream")
+		}
+		if err := p.take(r, row); err != nil {
+			return err
+		}
+	}
+}
+
+// take moves the replica's marks. What is reported must have been sent on this
+// connection and confirmed, or found equal at its beginning (I3).
+func (p *logPeer) take(r *wirelink.Report, row *acks.Conn) error {
+	confirmed := p.server.opt.Source.Ends().Confirmed
+	p.mu.Lock()
+	limit := max(p.equal, min(p.sent, confirmed))
+	if r.Verified > limit || r.Flushed > r.Verified {
+		p.mu.Unlock()
+		return &goodbye{wirelink.CodeProtocol, fmt.Sprintf("report of %d verified and %d flushed, %d was proven", r.Verified, r.Flushed, limit)}
+	}
+	p.marks = acks.Marks{Memory: max(p.marks.Memory, r.Verified), Disk: max(p.marks.Disk, r.Flushed)}
+	if p.marks.Memory >= confirmed {
+		p.synced, p.arrived = time.Now(), true
+	}
+	marks := p.marks
+	p.mu.Unlock()
+	row.Report(marks)
+	return nil
+}
+
+// status says how the replica is.
+func (p *logPeer) status(now time.Time) Replica {
+	confirmed := p.server.opt.Source.Ends().Confirmed
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := Replica{Node: p.hello.Node, Addr: p.conn.RemoteAddr().String(), State: state.CatchingUp, Ack: level(p.hello.Ack),
+		Verified: p.marks.Memory, Flushed: p.marks.Disk, Acked: p.marks.Memory}
+	if r.Ack == acks.Disk {
+		r.Acked = p.marks.Disk
+	}
+	r.Lag = max(0, max(confirmed, 0).Sub(max(r.Verified, 0)))
+	if p.arrived && r.Lag <= inSync {
+		r.State = state.Streaming
+	}
+	if r.Lag > 0 && p.arrived {
+		r.Behind = now.Sub(p.synced)
+	}
+	return r
+}

@@ -1,0 +1,194 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/wire"
+	wirelink "github.com/haagent/haagent/wire/link"
+)
+
+// stream is a replica's log connection, from the start on. read owns everything
+// that is not atomic.
+type stream struct {
+	*pipe
+	f      *Follower
+	store  *replica.Store
+	addr   string
+	source *wirelink.Welcome
+
+	started   bool
+	confirmed wire.PhyOffset // the source's, as last told
+	state     state.State
+	bufs      [1][]byte
+	received  atomic.Int64
+	reached   chan struct{} // one slot: what was received should be reported
+}
+
+// begin tells the source to start.
+func (st *stream) begin(ctx context.Context, from wire.PhyOffset) error {
+	st.confirmed = st.source.Confirmed
+	st.received.Store(int64(st.store.Ends().Verified))
+	st.f.sourceEnd.Store(int64(st.source.Confirmed))
+	if err := st.write(ctx, &wirelink.Start{From: from}); err != nil {
+		return err
+	}
+	st.started = true
+	st.progress()
+	return nil
+}
+
+// read takes frames until the connection ends.
+func (st *stream) read(context.Context) error {
+	for {
+		t, payload, err := st.raw()
+		if err != nil {
+			return fmt.Errorf("read from %s: %w", st.addr, err)
+		}
+		if t == wirelink.TypeTransfer {
+			err = st.transfer(payload)
+		} else {
+			err = st.other(t, payload)
+		}
+		if err != nil {
+			return err
+		}
+		st.progress()
+	}
+}
+
+// transfer writes what came, and checks it as far as the source has confirmed it.
+func (st *stream) transfer(payload []byte) error {
+	at, confirmed, body, err := wirelink.ParseTransfer(payload)
+	if err != nil {
+		return err
+	}
+	if err := st.place(at); err != nil {
+		return err
+	}
+	st.bufs[0] = body
+	if err := st.store.Append(at, st.bufs[:]); err != nil {
+		return replica.Problem(st.store.Dir(), err)
+	}
+	received := int64(st.store.Ends().Written)
+	st.received.Store(received)
+	st.f.received.Store(received)
+	return st.verify(confirmed)
+}
+
+// place makes the written end the place where a frame begins. A frame may begin
+// at the verified end anew: what lies behind it was provisional and is replaced.
+func (st *stream) place(at wire.PhyOffset) error {
+	if st.store.Empty() {
+		if err := st.store.Begin(at); err != nil {
+			return state.Problemf(state.ProtocolError, "offset_mismatch", "check --segment-size", err, "%s began at %d", st.addr, at)
+		}
+		return nil
+	}
+	ends := st.store.Ends()
+	if at == ends.Written {
+		return nil
+	}
+	if at == ends.Verified {
+		return replica.Problem(st.store.Dir(), st.store.DropUnverified())
+	}
+	return state.Problemf(state.ProtocolError, "offset_mismatch", "use the same version of haagent on both sides; nothing of it was written", nil,
+		"%s sent offset %d where %d was due", st.addr, at, ends.Written)
+}
+
+// verify moves the verified end as far as the source has confirmed the log (I1,
+// I3). The confirmed end is the end of a message.
+func (st *stream) verify(confirmed wire.PhyOffset) error {
+	if confirmed < st.confirmed {
+		return state.Problemf(state.ProtocolError, "confirmed_fell", "use the same version of haagent on both sides", nil,
+			"%s had confirmed its log up to %d, now up to %d", st.addr, st.confirmed, confirmed)
+	}
+	st.confirmed = confirmed
+	st.f.sourceEnd.Store(int64(confirmed))
+	ends := st.store.Ends()
+	limit := min(ends.Written, confirmed)
+	if st.store.Empty() || limit <= ends.Verified {
+		return nil
+	}
+	if err := st.store.Verify(limit); err != nil {
+		if p := problemOf(st.addr, err); state.AsProblem(p) != nil {
+			return p
+		}
+		return replica.Problem(st.store.Dir(), err)
+	}
+	if verified := st.store.Ends().Verified; limit == confirmed && verified < limit {
+		return state.Problemf(state.ProtocolError, "corrupt_message", "run haagent verify on the source's store: what it sends there is not a message; nothing behind it is acked", nil,
+			"the source confirmed its log up to %d, where no message ends; the last whole one ends at %d", confirmed, verified)
+	}
+	return nil
+}
+
+// other takes every frame but transfers.
+func (st *stream) other(t wirelink.Type, payload []byte) error {
+	m, err := decode(t, payload)
+	if err != nil {
+		return err
+	}
+	h, ok := m.(*wirelink.Heartbeat)
+	if !ok {
+		return unexpected(m, "in the stream")
+	}
+	if err := st.verify(h.Confirmed); err != nil {
+		return err
+	}
+	if st.f.opt.Retention == nil || h.Min <= st.store.Ends().Min {
+		return nil
+	}
+	return replica.Problem(st.store.Dir(), st.f.opt.Retention(h.Min))
+}
+
+// progress derives the state from verified ends alone (I9).
+func (st *stream) progress() {
+	verified := max(st.store.Ends().Verified, 0)
+	lag := max(st.confirmed, 0).Sub(verified)
+	now := state.CatchingUp
+	if lag <= 0 || st.state == state.Streaming && lag <= inSync {
+		now = state.Streaming
+	}
+	if now != st.state {
+		st.state = now
+		st.f.opt.OnState(now, nil)
+	}
+}
+
+// report tells the source how far the replica is: at once when that moves, and
+// at least every heartbeat. It runs apart from reading and writing, so that a
+// busy disk cannot make the source drop the link.
+func (st *stream) report(ctx context.Context) error {
+	moved, stop := st.store.Listen()
+	defer stop()
+	tick := time.NewTicker(st.f.opt.Timing.Heartbeat)
+	defer tick.Stop()
+	last := wirelink.Report{}
+	for due := true; ; {
+		ends := st.store.Ends()
+		now := wirelink.Report{Received: max(wire.PhyOffset(st.received.Load()), ends.Verified), Verified: ends.Verified, Flushed: ends.Flushed}
+		if st.store.Empty() {
+			now = wirelink.Report{Received: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset}
+		}
+		if due || now.Verified != last.Verified || now.Flushed != last.Flushed {
+			if err := st.write(ctx, &now); err != nil {
+				return err
+			}
+			last = now
+			tick.Reset(st.f.opt.Timing.Heartbeat)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-moved:
+			due = false
+		case <-tick.C:
+			due = true
+		}
+	}
+}
