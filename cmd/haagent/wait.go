@@ -33,6 +33,9 @@ func askAgent[T any](c *cli.Context, ask func(*control.Client, context.Context) 
 		client = control.DialSocket(replica.AgentDir(dir))
 	}
 	answer, err := ask(client, c.Context)
+	if err != nil && c.Err() != nil {
+		return answer, &exitError{code: exitNotConnected, err: errors.New("interrupted before the agent has answered")}
+	}
 	if errors.Is(err, control.ErrNoAgent) && dir != "" {
 		err = promotedError(dir, err)
 	}
