@@ -152,12 +152,18 @@ func (t *tail) passBlank() (bool, error) {
 	if !begun && t.src.granted() < end {
 		return false, nil
 	}
+	return true, t.nextSegment()
+}
+
+// nextSegment moves Confirmed to the end of the segment, and goes on behind it.
+func (t *tail) nextSegment() error {
 	t.keepProof()
+	end := t.seg.End
 	err := t.seg.Close()
 	t.seg, t.next = t.next, nil
 	t.base, t.at = end, end
 	t.prev = wire.NoOffset
-	return true, err
+	return err
 }
 
 // open opens the segment at base; nil where there is none yet.

@@ -52,6 +52,9 @@ func (t *tail) judge(segs []commitlog.Segment, now time.Time) error {
 		}
 	}
 	end := t.base.Add(t.size)
+	if t.seg == nil {
+		end = t.base
+	}
 	switch {
 	case later > end:
 		return t.doubt(now, t.hole(end, later))
@@ -114,6 +117,13 @@ func (t *tail) recordsBehind() bool {
 // judgeError turns what stands in the way into a problem that an operator can do
 // something about.
 func (t *tail) judgeError(err error) error {
+	if err == nil || state.AsProblem(err) != nil {
+		return err
+	}
+	return t.problemOf(err)
+}
+
+func (t *tail) problemOf(err error) error {
 	var (
 		length  *commitlog.LengthError
 		align   *commitlog.AlignError
@@ -122,8 +132,6 @@ func (t *tail) judgeError(err error) error {
 		fault   *commitlog.FaultError
 	)
 	switch dir := t.opt.CommitLogDir; {
-	case err == nil || state.AsProblem(err) != nil:
-		return err
 	case errors.As(err, &hole):
 		return state.Problemf(state.Gap, "source_hole",
 			"bring the missing segments back into "+dir+", or let the broker start a new log; replicas keep what they have", err,
@@ -158,7 +166,7 @@ func (t *tail) tell() {
 	if err == nil {
 		err = t.lookErr
 	}
-	if t.told && fmt.Sprint(err) == fmt.Sprint(t.problem) {
+	if t.told && sameText(err, t.problem) {
 		return
 	}
 	t.told, t.problem = true, err
@@ -166,4 +174,11 @@ func (t *tail) tell() {
 		t.log.Warn("the source's log cannot go on", "state", string(p.State), "code", p.Code, "reason", p.Reason, "try", p.Try, "error", p.Err)
 	}
 	t.opt.OnState(err)
+}
+
+func sameText(a, b error) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.Error() == b.Error()
 }

@@ -40,7 +40,7 @@ func (t *tail) scan(ctx context.Context, now time.Time) error {
 	why := ""
 	if t.base == wire.NoOffset {
 		why = "a log was found"
-	} else if why, err = t.disturbed(segs); err != nil {
+	} else if why, err = t.disturbed(segs, now); err != nil {
 		return err
 	}
 	if why != "" {
@@ -125,10 +125,17 @@ func (t *tail) empty() error {
 
 // disturbed says what has happened to the files below the tail that brokers do
 // not do while they run; "" if nothing has.
-func (t *tail) disturbed(segs []commitlog.Segment) (string, error) {
+func (t *tail) disturbed(segs []commitlog.Segment, now time.Time) (string, error) {
 	if t.seg != nil {
 		i := slices.IndexFunc(segs, func(s commitlog.Segment) bool { return s.Base == t.base })
 		if i < 0 {
+			base := t.base
+			if err := t.outlive(segs[0].Base, now); err != nil {
+				return "", err
+			}
+			if t.base > base {
+				return t.disturbed(segs, now)
+			}
 			return "the last segment was deleted", nil
 		}
 		if segs[i].Size != t.size {
@@ -145,6 +152,9 @@ func (t *tail) disturbed(segs []commitlog.Segment) (string, error) {
 			return "the last segment was replaced", nil
 		}
 	}
+	if t.seg == nil && segs[0].Base > t.base {
+		return "a segment was deleted before it was read", nil
+	}
 	if t.changedBelow() {
 		return "the last record changed", nil
 	}
@@ -159,6 +169,28 @@ func (t *tail) disturbed(segs []commitlog.Segment) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// outlive goes on behind a segment that expired while the tail was still in it,
+// when first is the oldest one left. What it held can be read until it is closed.
+func (t *tail) outlive(first wire.PhyOffset, now time.Time) error {
+	if first <= t.base {
+		return nil
+	}
+	base := t.base
+	for more := true; more && t.base == base; {
+		var err error
+		if more, err = t.advance(now); err != nil {
+			return err
+		}
+	}
+	if t.base > base || first != t.seg.End {
+		return nil
+	}
+	if what, _ := glance(t.seg.data[t.at.Sub(t.base):], t.at, t.seg.End); what == blank {
+		return t.nextSegment() // the broker is done with a segment that it deletes
+	}
+	return nil
 }
 
 // turnOver puts the tail where the log was found to end now. Where anything that

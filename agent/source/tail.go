@@ -160,11 +160,12 @@ func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 // look advances over what is there.
 func (t *tail) look(now time.Time, more *bool) error {
 	err := commitlog.Guard(func() (err error) { *more, err = t.advance(now); return err })
+	if err == nil {
+		t.faultyAt = time.Time{}
+		return nil
+	}
 	var fault *commitlog.FaultError
 	if !errors.As(err, &fault) {
-		if err == nil {
-			t.faultyAt = time.Time{}
-		}
 		return t.judgeError(err)
 	}
 	// What lies below may be gone too: find out, but not over and over.
