@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/wire"
 )
 
 // Agent is one haagent. Make it with New, use it once.
@@ -25,7 +25,8 @@ type Agent struct {
 	cond *condition
 
 	promotions chan promotion
-	socket     sync.Once // the control socket is served from the first opened store on
+	socket     sync.Once              // the control socket is served from the first opened store on
+	serving    atomic.Pointer[master] // what answers waits, in the master role
 }
 
 // promotion is a request to hand the replica over, and where its answer goes.
@@ -46,8 +47,7 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{cfg: cfg, log: log, promotions: make(chan promotion)}
-	empty := replica.Ends{Min: wire.NoOffset, Written: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset, Acked: wire.NoOffset}
-	a.cond = &condition{log: log, now: time.Now, ends: empty, cluster: cfg.Cluster, brokerName: cfg.BrokerName, segmentSize: cfg.SegmentSize}
+	a.cond = &condition{log: log, now: time.Now, cluster: cfg.Cluster, brokerName: cfg.BrokerName, segmentSize: cfg.SegmentSize}
 	return a, nil
 }
 
@@ -63,9 +63,15 @@ var errDone = errors.New("done")
 func (a *Agent) Run(ctx context.Context) error {
 	a.cond.set(state.Starting, nil)
 	group, ctx := errgroup.WithContext(ctx)
-	handlers := control.Handlers{Status: a.Status, Promote: a.promote}
+	handlers := control.Handlers{Status: a.Status}
+	switch a.cfg.Role {
+	case RoleSlave:
+		handlers.Promote = a.promote
+	case RoleMaster:
+		handlers.Wait = a.wait
+	}
 	if a.cfg.HTTP != "" {
-		l, err := listen(ctx, a.cfg.HTTP)
+		l, err := listen(ctx, "http", a.cfg.HTTP, DefaultHTTP)
 		if err != nil {
 			return err
 		}
@@ -77,8 +83,19 @@ func (a *Agent) Run(ctx context.Context) error {
 			group.Go(func() error { return handlers.ServeSocket(ctx, replica.AgentDir(a.cfg.Dir)) })
 		})
 	}
+	if a.cfg.Finder != nil {
+		group.Go(func() error { return a.cfg.Finder.Run(ctx) })
+		group.Go(func() error { return a.warnOfConflicts(ctx) })
+	}
 	group.Go(func() error {
-		if err := a.slave(ctx, serveSocket); err != nil {
+		role := a.slave
+		switch a.cfg.Role {
+		case RoleMaster:
+			role = a.master
+		case RoleObserver:
+			role = a.observer
+		}
+		if err := role(ctx, serveSocket); err != nil {
 			return err
 		}
 		return errDone // also ends the servers
@@ -94,14 +111,17 @@ func (a *Agent) Run(ctx context.Context) error {
 // another agent of the host has it already, a free port is taken.
 const DefaultHTTP = "127.0.0.1:10916"
 
-func listen(ctx context.Context, addr string) (net.Listener, error) {
+// listen opens a port. Where it is the default one and in use, by another agent
+// of this host most likely, a free one is taken.
+func listen(ctx context.Context, key, addr, byDefault string) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) && addr == DefaultHTTP {
-		l, err = lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if errors.Is(err, syscall.EADDRINUSE) && addr == byDefault {
+		host, _, _ := net.SplitHostPort(addr)
+		l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return nil, &ConfigError{"http", addr, fmt.Sprintf("cannot listen there: %v", err), "give another --http HOST:PORT"}
+		return nil, &ConfigError{key, addr, fmt.Sprintf("cannot listen there: %v", err), "give another --" + key + " HOST:PORT"}
 	}
 	return l, nil
 }

@@ -2,12 +2,11 @@ package agent
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
@@ -39,6 +38,15 @@ type Config struct {
 	MasterHA    string // its HA address, where it cannot be asked
 	Credentials remoting.Credentials
 
+	// Master and slave of a pair.
+
+	Finder        Finder         // finds other agents; nil: only Master and MasterHA are followed
+	Security      *link.Security // of the link; required with a Finder
+	LinkBind      string         // where a master serves its replicas; default all addresses with a key, else loopback
+	LinkAdvertise string         // where they reach it; default chosen
+	Broker        string         // remoting address of a master's own broker; default 127.0.0.1:10911
+	TailSettle    time.Duration  // how long a last record stands unchanged where no broker confirms it; default 1 s
+
 	SegmentSize      wire.ByteSize
 	Ack              replica.Ack
 	Retention        Retention
@@ -46,9 +54,13 @@ type Config struct {
 
 	HTTP string // status address; empty: none
 
-	Timing  stock.Timing // for tests
-	Version string       // of the program
+	Timing     stock.Timing // for tests
+	LinkTiming link.Timing  // for tests
+	Version    string       // of the program
 }
+
+// DefaultBroker is where a master looks for its own broker.
+const DefaultBroker = "127.0.0.1:10911"
 
 // Retention says what a replica does with its oldest segments.
 type Retention struct {
@@ -85,6 +97,12 @@ func (c Config) WithDefaults() Config {
 	if c.BrokerID == 0 && c.Role == RoleSlave {
 		c.BrokerID = 1
 	}
+	if c.Broker == "" {
+		c.Broker = DefaultBroker
+	}
+	if c.TailSettle == 0 {
+		c.TailSettle = time.Second
+	}
 	if c.Node == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -97,80 +115,4 @@ func (c Config) WithDefaults() Config {
 		c.Node = host + "/" + name + "/" + strconv.FormatInt(c.BrokerID, 10)
 	}
 	return c
-}
-
-// Limits of a segment size: a broker maps one segment as one Java buffer, and
-// below a page nothing fits.
-const (
-	minSegment = 4 * wire.KiB
-	maxSegment = 2*wire.GiB - 1
-)
-
-// ConfigError says which value cannot be used, and what would.
-type ConfigError struct {
-	Key, Value, Why, Try string
-}
-
-// Error names key, value and reason.
-func (e *ConfigError) Error() string { return fmt.Sprintf("--%s %q: %s", e.Key, e.Value, e.Why) }
-
-// Validate returns a *ConfigError for the first value that cannot be used.
-func (c Config) Validate() error {
-	switch c.Role {
-	case RoleSlave:
-	case "":
-		return &ConfigError{"role", "", "is missing", "give --role slave"}
-	case RoleMaster, RoleObserver:
-		return &ConfigError{"role", string(c.Role), "this version has the slave role only", "haagent --role slave --dir DIR --master HOST:10911"}
-	default:
-		return &ConfigError{"role", string(c.Role), "no such role", "give --role slave"}
-	}
-	if c.Dir == "" {
-		return &ConfigError{"dir", "", "a slave needs a store root", "give --dir DIR; it may be empty or missing"}
-	}
-	for _, dir := range []struct{ key, value string }{{"dir", c.Dir}, {"commitlog-dir", c.CommitLogDir}} {
-		if strings.Contains(dir.value, ",") {
-			return &ConfigError{dir.key, dir.value, "several directories cannot be replicated into", "give one directory; a source may have several"}
-		}
-	}
-	if info, err := os.Stat(c.Dir); err == nil && !info.IsDir() {
-		return &ConfigError{"dir", c.Dir, "not a directory", "give a directory; it may be empty or missing"}
-	}
-	for _, addr := range []struct{ key, value string }{{"master", c.Master}, {"master-ha", c.MasterHA}, {"http", c.HTTP}} {
-		if addr.value == "" {
-			continue
-		}
-		if err := checkAddr(addr.value); err != nil {
-			return &ConfigError{addr.key, addr.value, err.Error(), "give HOST:PORT, for example 10.0.0.5:10911"}
-		}
-	}
-	if c.SegmentSize != 0 && (c.SegmentSize < minSegment || c.SegmentSize > maxSegment) {
-		return &ConfigError{"segment-size", c.SegmentSize.String(), fmt.Sprintf("must be between %s and 2GiB-1", minSegment), "give the source's mappedFileSizeCommitLog, for example 1GiB"}
-	}
-	switch c.Ack {
-	case replica.AckMemory, replica.AckDisk:
-	default:
-		return &ConfigError{"ack", string(c.Ack), "no such ack level", "give memory or disk"}
-	}
-	if c.MetadataInterval < time.Second {
-		return &ConfigError{"metadata-interval", c.MetadataInterval.String(), "must be at least 1s", "leave it away for 10s"}
-	}
-	if (c.Credentials.AccessKey == "") != (c.Credentials.SecretKey == "") {
-		return &ConfigError{"broker-acl-file", "", "accessKey and secretKey go together", "give both"}
-	}
-	return nil
-}
-
-func checkAddr(addr string) error {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fmt.Errorf("not HOST:PORT")
-	}
-	if host == "" {
-		return fmt.Errorf("the host is missing")
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("port must be between 0 and 65535")
-	}
-	return nil
 }

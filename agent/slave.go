@@ -12,11 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent/commitlog"
-	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/replica"
-	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -25,19 +22,18 @@ const watchInterval = time.Second
 
 // session is one opening of the store, and why it had to be opened anew.
 type session struct {
-	lock   *replica.Lock
-	broker *stock.Broker
-	after  error // what ended the session before, nil for the first
-	held   bool  // the store was open before, and the lock ours ever since
+	lock  *replica.Lock
+	from  origin // nil: nobody to follow
+	after error  // what ended the session before, nil for the first
+	held  bool   // the store was open before, and the lock ours ever since
 }
 
 // slave is the role loop: session after session until ctx ends or the replica
 // is promoted.
 func (a *Agent) slave(ctx context.Context, opened func()) error {
-	s := &session{}
-	if a.cfg.Master != "" {
-		s.broker = stock.NewBroker(a.cfg.Master, stock.BrokerOptions{Credentials: a.cfg.Credentials})
-		defer s.broker.Close()
+	s := &session{from: a.origin()}
+	if s.from != nil {
+		defer s.from.close()
 	}
 	wait := &backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.3, Multiplier: 2, MaxInterval: 5 * time.Second}
 	wait.Reset()
@@ -64,10 +60,10 @@ func (a *Agent) slave(ctx context.Context, opened func()) error {
 			a.cond.set(p.State, err)
 			delay = max(delay, p.State.RetryAfter())
 		} else {
-			a.cond.set(state.Connecting, err)
+			a.following(state.Connecting, err)
 		}
 		s.after = err
-		retry.Sleep(ctx, delay)
+		a.pause(ctx, delay)
 	}
 	return s.release()
 }
@@ -85,6 +81,24 @@ func ignoreCanceled(err error) error {
 		return nil
 	}
 	return err
+}
+
+// pause waits for delay, or until a change among the other agents makes another
+// look worth while.
+func (a *Agent) pause(ctx context.Context, delay time.Duration) {
+	var changed <-chan struct{}
+	if a.cfg.Finder != nil {
+		var stop func()
+		changed, stop = a.cfg.Finder.Listen()
+		defer stop()
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-timer.C:
+	}
 }
 
 // runSession opens the store and follows the source until the store has to be
@@ -108,8 +122,15 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 	}
 	s.held = true
 	opened()
-	err = a.replicate(ctx, s, store)
-	defer a.forget(store) // last, with the ends that closing leaves
+	config, err := newMetadataLoop(a, store)
+	if err != nil {
+		return errors.Join(replica.Problem(a.cfg.Dir, err), store.Abandon())
+	}
+	err = a.replicate(ctx, s, store, config)
+	defer func() { // last, with the ends that closing leaves
+		ends := store.Ends()
+		a.cond.know(func(c *condition) { c.fill = remembered(ends, config) })
+	}()
 	switch {
 	case errors.Is(err, errDone):
 		return err
@@ -119,14 +140,6 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 		return replica.Problem(a.cfg.Dir, store.Close())
 	}
 	return errors.Join(err, store.Abandon())
-}
-
-// forget takes the store out of the status and keeps its last ends there.
-func (a *Agent) forget(store *replica.Store) {
-	a.cond.mu.Lock()
-	defer a.cond.mu.Unlock()
-	a.cond.ends = store.Ends()
-	a.cond.store, a.cond.follower = nil, nil
 }
 
 // storeOptions admits the directory, takes the lock, and finds out whose log of
@@ -201,66 +214,38 @@ func (a *Agent) remember(o *replica.Options) error {
 // askSource fills in what the source says. An empty replica cannot be laid out
 // without it.
 func (a *Agent) askSource(ctx context.Context, s *session, o *replica.Options) error {
-	switch {
-	case s.broker != nil:
-		if s.after == nil {
-			a.cond.set(state.Connecting, nil)
-		}
-		survey, err := stock.SurveyBroker(ctx, s.broker, a.expectation(*o))
-		if err != nil {
-			return err
-		}
-		o.SegmentSize = survey.Config.SegmentSize
-		o.Cluster, o.BrokerName = survey.Config.ClusterName, survey.Config.BrokerName
-	case a.cfg.MasterHA != "":
-		if o.SegmentSize == 0 {
-			o.SegmentSize = commitlog.DefaultSegmentSize
-		}
-	default:
+	if s.from == nil {
 		a.cond.set(state.Searching, fmt.Errorf("no master is known: %s", tryGiveMaster))
 		o.SegmentSize = 0
+		return nil
 	}
-	return nil
-}
-
-func (a *Agent) expectation(o replica.Options) stock.Expectation {
-	return stock.Expectation{Cluster: o.Cluster, BrokerName: o.BrokerName, SegmentSize: o.SegmentSize, HAAddr: a.cfg.MasterHA}
+	if s.after == nil {
+		a.cond.set(state.Connecting, nil)
+	}
+	return s.from.survey(ctx, o)
 }
 
 // replicate runs the parts of one session.
-func (a *Agent) replicate(ctx context.Context, s *session, store *replica.Store) error {
+func (a *Agent) replicate(ctx context.Context, s *session, store *replica.Store, config *metadataLoop) error {
 	st := store.State()
-	follower := stock.NewFollower(stock.FollowerOptions{
-		Broker: s.broker,
-		Want:   stock.Expectation{Cluster: st.Cluster, BrokerName: st.BrokerName, SegmentSize: store.SegmentSize(), HAAddr: a.cfg.MasterHA},
-		Store:  store, Timing: a.cfg.Timing,
-		Retention: a.retention(store), OnState: a.cond.set,
+	group, run := errgroup.WithContext(ctx)
+	a.cond.know(func(c *condition) {
+		c.cluster, c.brokerName, c.segmentSize = st.Cluster, st.BrokerName, store.SegmentSize()
+		c.fill = remembered(store.Ends(), config)
 	})
-	config, err := newMetadataLoop(a, s.broker, store)
-	if err != nil {
-		return replica.Problem(a.cfg.Dir, err)
-	}
-	a.cond.mu.Lock()
-	a.cond.store, a.cond.follower, a.cond.config = store, follower, config
-	a.cond.cluster, a.cond.brokerName, a.cond.segmentSize = st.Cluster, st.BrokerName, store.SegmentSize()
-	a.cond.source = control.Source{Kind: "broker", Addr: a.cfg.Master}
-	if a.cfg.Master == "" {
-		a.cond.source.Addr = a.cfg.MasterHA
-	}
-	a.cond.mu.Unlock()
-
-	if a.cfg.Master == "" && a.cfg.MasterHA == "" {
+	if s.from == nil {
 		a.cond.set(state.Searching, fmt.Errorf("no master is known: %s", tryGiveMaster))
 	} else {
+		follower := s.from.follower(store, config)
+		config.collect = s.from.collect()
+		a.cond.know(func(c *condition) { c.source, c.fill = s.from.source(), filled(store, s.from, follower, config) })
 		a.cond.set(state.Connecting, nil)
-	}
-	group, run := errgroup.WithContext(ctx)
-	var waiting *promotion
-	group.Go(func() error { return replica.Problem(a.cfg.Dir, store.Run(run)) })
-	if a.cfg.Master != "" || a.cfg.MasterHA != "" {
+		a.announce(func(m *Member) { m.Cluster, m.BrokerName, m.Epoch = st.Cluster, st.BrokerName, st.Epoch })
 		group.Go(func() error { return follower.Run(run) })
 		group.Go(func() error { return config.Run(run) })
 	}
+	var waiting *promotion
+	group.Go(func() error { return replica.Problem(a.cfg.Dir, store.Run(run)) })
 	group.Go(func() error { return a.watchStore(run, store, config) })
 	group.Go(func() error {
 		select {
@@ -271,7 +256,7 @@ func (a *Agent) replicate(ctx context.Context, s *session, store *replica.Store)
 			return errDone
 		}
 	})
-	err = group.Wait()
+	err := group.Wait()
 	if waiting == nil {
 		return err
 	}
@@ -285,6 +270,16 @@ func (a *Agent) replicate(ctx context.Context, s *session, store *replica.Store)
 		waiting.answer <- promoted{err: err}
 	}
 	return err
+}
+
+// announce tells the other agents, where there are any.
+func (a *Agent) announce(edit func(*Member)) {
+	if a.cfg.Finder == nil {
+		return
+	}
+	if err := a.cfg.Finder.Announce(edit); err != nil {
+		a.log.Warn("the other agents are not told", "cause", err)
+	}
 }
 
 // watchStore looks for others' writes in the replica. A broker that is started

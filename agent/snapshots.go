@@ -12,16 +12,17 @@ import (
 	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/agent/stock"
 )
 
 // metadataLoop keeps the broker's config files on the replica: a snapshot every
 // interval, installed as far as the verified log covers it.
 type metadataLoop struct {
 	a         *Agent
-	broker    *stock.Broker // nil where only the HA port is known
 	store     *replica.Store
 	installer *metadata.Installer
+	// collect asks the source; nil where snapshots are offered by its agent.
+	collect collector
+	node    string // who offered last; owned by whoever offers
 
 	mu     sync.Mutex
 	taken  time.Time // of the last snapshot that was had
@@ -31,7 +32,7 @@ type metadataLoop struct {
 
 // newMetadataLoop opens the installer of a store; files that an earlier session
 // found changed by somebody else are put back.
-func newMetadataLoop(a *Agent, b *stock.Broker, store *replica.Store) (*metadataLoop, error) {
+func newMetadataLoop(a *Agent, store *replica.Store) (*metadataLoop, error) {
 	installer, err := metadata.NewInstaller(store.Dir(), metadata.Options{Log: a.log})
 	if err != nil {
 		return nil, fmt.Errorf("open config files: %w", err)
@@ -39,12 +40,7 @@ func newMetadataLoop(a *Agent, b *stock.Broker, store *replica.Store) (*metadata
 	if err := rewindConfig(installer, store, a.log); err != nil {
 		return nil, err
 	}
-	m := &metadataLoop{a: a, store: store, installer: installer}
-	if b != nil {
-		// A connection of its own: a large table must not delay the log.
-		m.broker = stock.NewBroker(b.Addr(), stock.BrokerOptions{Credentials: a.cfg.Credentials, Timeout: 30 * time.Second})
-	}
-	return m, nil
+	return &metadataLoop{a: a, store: store, installer: installer}, nil
 }
 
 // rewindConfig replaces positions that the recovered log does not cover any
@@ -65,12 +61,6 @@ func rewindConfig(installer *metadata.Installer, store *replica.Store, log *slog
 // Run takes snapshots until ctx ends. Trouble with them is in the status and in
 // the log, and never stops the log itself.
 func (m *metadataLoop) Run(ctx context.Context) error {
-	if m.broker == nil {
-		m.a.log.Warn("no config files: only the HA port of the source is known", "try", "give --master HOST:PORT too")
-		<-ctx.Done()
-		return nil
-	}
-	defer m.broker.Close()
 	tick := time.NewTicker(m.a.cfg.MetadataInterval)
 	defer tick.Stop()
 	m.snapshot(ctx)
@@ -106,13 +96,43 @@ func (m *metadataLoop) lastError() error {
 
 // snapshot asks the source for everything once.
 func (m *metadataLoop) snapshot(ctx context.Context) {
-	s, missing, err := stock.CollectMetadata(ctx, m.broker)
+	if m.collect == nil {
+		return
+	}
+	s, missing, err := m.collect(ctx)
 	if ctx.Err() != nil {
 		return
 	}
 	if err == nil {
 		err = m.installer.Offer(s)
 	}
+	m.note(err)
+	if err == nil {
+		m.mention(missing)
+	}
+}
+
+// offer takes a snapshot that the agent of that name has sent. Another agent
+// counts its snapshots anew.
+func (m *metadataLoop) offer(node string, s metadata.Snapshot) error {
+	if m.node != node {
+		m.node = node
+		m.installer.Rebase()
+	}
+	err := m.installer.Offer(s)
+	m.note(err)
+	return err
+}
+
+// failed is told how the connection for config files fares.
+func (m *metadataLoop) failed(err error) {
+	if err != nil {
+		m.note(err)
+	}
+}
+
+// note takes down how an attempt ended.
+func (m *metadataLoop) note(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
@@ -126,6 +146,10 @@ func (m *metadataLoop) snapshot(ctx context.Context) {
 		m.a.log.Info("snapshots of the config files are taken again")
 	}
 	m.taken, m.err = time.Now(), nil
+}
+
+// mention logs once what a broker does not hand out.
+func (m *metadataLoop) mention(missing []metadata.Missing) {
 	if !m.missed {
 		m.missed = true
 		var names []string

@@ -9,7 +9,6 @@ import (
 	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -30,11 +29,16 @@ type condition struct {
 	cluster, brokerName string
 	segmentSize         wire.ByteSize
 	source              control.Source
-	store               *replica.Store  // nil between sessions
-	ends                replica.Ends    // of the last session, while there is none
-	follower            *stock.Follower // nil between sessions
-	config              *metadataLoop   // nil before the first session
-	rate                rate
+	// fill adds what the present role knows: positions, files, replicas.
+	fill func(s *control.Status, now time.Time)
+	rate rate
+}
+
+// know replaces what is known beyond the state.
+func (c *condition) know(change func(c *condition)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c)
 }
 
 // repeatAfter is how often trouble that lasts is logged again.
@@ -91,43 +95,63 @@ func (c *condition) set(s state.State, err error) {
 func (c *condition) status(cfg Config) control.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := c.now()
 	s := control.Status{
 		Version: cfg.Version, Node: cfg.Node, Role: string(cfg.Role),
 		State: c.state, Code: c.problem.Code, Reason: c.reason, Try: c.problem.Try, Since: c.since.UTC(),
 		Cluster: c.cluster, BrokerName: c.brokerName, BrokerID: cfg.BrokerID,
 		Dir: cfg.Dir, Ack: string(cfg.Ack), SegmentSize: c.segmentSize, Source: c.source,
-		Replicas: []control.Replica{}, Members: []control.Member{},
+		Offsets:  control.Offsets{Min: wire.NoOffset, Received: wire.NoOffset, Written: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset, Acked: wire.NoOffset, Source: wire.NoOffset},
+		Replicas: []control.Replica{}, Members: members(cfg.Finder),
 		Metadata: control.Metadata{AgeSeconds: -1, Files: []control.MetadataFile{}},
 	}
 	if c.state == state.Searching && s.Try == "" {
-		s.Try = tryGiveMaster
+		s.Try = trySearching(cfg)
 	}
-	ends, received, source := c.ends, wire.NoOffset, wire.NoOffset
-	var stored time.Time
-	if c.store != nil {
-		ends = c.store.Ends()
-		stored = c.store.LastStored()
-		s.Messages = c.store.Messages()
-		s.HistoryFrom = c.store.State().HistoryFrom
+	if c.fill != nil {
+		c.fill(&s, now)
 	}
-	if c.follower != nil {
-		received, source = c.follower.Received(), c.follower.SourceEnd()
-	}
-	received = max(received, ends.Written)
-	if source != wire.NoOffset {
-		source = max(source, ends.Verified)
-		s.LagBytes = int64(source.Sub(max(ends.Verified, 0)))
-	}
-	if s.LagBytes > 0 && !stored.IsZero() {
-		s.LagSeconds = max(0, c.now().Sub(stored).Seconds())
-	}
-	s.Offsets = control.Offsets{Min: ends.Min, Received: received, Written: ends.Written, Verified: ends.Verified,
-		Flushed: ends.Flushed, Acked: ends.Acked, Source: source}
-	s.BytesPerSecond = c.rate.observe(c.now(), ends.Verified)
-	if c.config != nil {
-		s.Metadata = c.config.status(c.now())
-	}
+	s.BytesPerSecond = c.rate.observe(now, s.Offsets.Verified)
 	return s
+}
+
+// filled is what a slave's session knows.
+func filled(store *replica.Store, from origin, f follower, config *metadataLoop) func(*control.Status, time.Time) {
+	return func(s *control.Status, now time.Time) {
+		ends, source := store.Ends(), f.SourceEnd()
+		s.Source = from.source()
+		s.Messages, s.HistoryFrom = store.Messages(), store.State().HistoryFrom
+		if source != wire.NoOffset {
+			source = max(source, ends.Verified)
+			s.LagBytes = int64(source.Sub(max(ends.Verified, 0)))
+		}
+		if stored := store.LastStored(); s.LagBytes > 0 && !stored.IsZero() {
+			s.LagSeconds = max(0, now.Sub(stored).Seconds())
+		}
+		s.Offsets = offsets(ends, max(f.Received(), ends.Written), source)
+		s.Metadata = config.status(now)
+	}
+}
+
+// remembered is what is left of a session that has ended.
+func remembered(ends replica.Ends, config *metadataLoop) func(*control.Status, time.Time) {
+	return func(s *control.Status, now time.Time) {
+		s.Offsets = offsets(ends, ends.Written, wire.NoOffset)
+		s.Metadata = config.status(now)
+	}
+}
+
+func offsets(ends replica.Ends, received, source wire.PhyOffset) control.Offsets {
+	return control.Offsets{Min: ends.Min, Received: received, Written: ends.Written, Verified: ends.Verified,
+		Flushed: ends.Flushed, Acked: ends.Acked, Source: source}
+}
+
+// trySearching is the next step for a slave that has nobody to follow.
+func trySearching(cfg Config) string {
+	if cfg.Finder != nil {
+		return "start haagent --role master beside the broker and give both the same --join; haagent members lists who is seen. A broker without agent is followed with --master HOST:10911"
+	}
+	return tryGiveMaster
 }
 
 const tryGiveMaster = "give --master HOST:10911, the address of the broker to follow"

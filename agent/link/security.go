@@ -142,6 +142,10 @@ func (s *Security) Mode() wirelink.Mode { return s.mode }
 // listener belongs on loopback.
 func (s *Security) Protected() bool { return s.mode != wirelink.ModeNone }
 
+// Abroad reports whether peers elsewhere than on this host are served and
+// dialed.
+func (s *Security) Abroad() bool { return s.Protected() || s.insecure }
+
 // Accept makes a session out of a connection that came in: it sends the greeting
 // and reads the peer's, and in mode tls it shakes hands. ReadHello follows. The
 // connection is the session's, and is closed where there is an error.
@@ -164,7 +168,7 @@ func (s *Security) Connect(ctx context.Context, conn net.Conn) (*Session, error)
 // permits refuses strangers where nobody has to prove anything.
 func (s *Security) permits(peer net.Addr) error {
 	tcp, ok := peer.(*net.TCPAddr)
-	if s.Protected() || s.insecure || !ok || tcp.IP.IsLoopback() {
+	if s.Abroad() || !ok || tcp.IP.IsLoopback() {
 		return nil
 	}
 	return &state.Problem{

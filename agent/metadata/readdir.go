@@ -36,6 +36,9 @@ type Skipped struct {
 	Err  error
 }
 
+// ConfigDir returns where the config files of a store are.
+func ConfigDir(dir string) string { return filepath.Join(dir, "config") }
+
 // ReadDir reads the config files of a store whose root is dir while a broker may
 // be writing them. Only known names are opened, links, FIFOs and the like are
 // not. Whatever the broker's way of writing is, a file is taken only if it is
@@ -53,7 +56,7 @@ func ReadDir(ctx context.Context, dir string, o ReadOptions) ([]File, []Skipped,
 	if o.read == nil {
 		o.read = func(dir, name string) (File, error) { return readSettled(dir, name, name) }
 	}
-	config := filepath.Join(dir, "config")
+	config := ConfigDir(dir)
 	if _, err := os.ReadDir(config); err != nil {
 		return nil, nil, fmt.Errorf("config directory: %w", err)
 	}

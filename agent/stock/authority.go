@@ -56,6 +56,7 @@ type AuthorityStatus struct {
 	BrokerID            int64
 	Role                string // ASYNC_MASTER, SYNC_MASTER or SLAVE
 	InSyncReplicas      int
+	SegmentSize         wire.ByteSize // mappedFileSizeCommitLog
 	Mode                AuthorityMode
 	// Problem is what a person must look at; nil where all is well, and where the
 	// broker is just not there.

@@ -14,6 +14,7 @@ func (a *Authority) found(s Survey) {
 func (st *AuthorityStatus) describe(s Survey) {
 	st.HAAddr, st.Version, st.Role = s.HAAddr, s.Version, s.Config.Role
 	st.Cluster, st.BrokerName, st.BrokerID = s.Config.ClusterName, s.Config.BrokerName, s.Config.BrokerID
+	st.SegmentSize = s.Config.SegmentSize
 	st.InSyncReplicas = s.Config.InSyncReplicas
 }
 

@@ -11,8 +11,10 @@ import (
 
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/discovery"
 )
 
 // Exit codes. Scripts compare them.
@@ -64,11 +66,16 @@ func explain(err error) (code int, try string) {
 	var exit *exitError
 	var cfg *agent.ConfigError
 	var usage usageError
+	var option *discovery.OptionError
 	switch p := state.AsProblem(err); {
 	case errors.As(err, &exit):
 		return exit.code, exit.try
 	case errors.As(err, &cfg):
 		return exitConfig, cfg.Try
+	case errors.As(err, &option):
+		return exitConfig, option.Try
+	case errors.Is(err, link.ErrSecurityOptions):
+		return exitConfig, "see haagent --help"
 	case errors.As(err, &usage):
 		return exitUsage, "haagent --help"
 	case p != nil:

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
@@ -26,14 +27,27 @@ func text(name, value, usage string) *cli.StringFlag {
 // agentFlags are the options of the agent itself.
 func agentFlags() []cli.Flag {
 	return []cli.Flag{
-		text("role", "", "`ROLE` of this agent: slave"),
+		text("role", "", "`ROLE` of this agent: master beside a broker, slave for a replica, observer to look on"),
 		text("dir", "", "store root (storePathRootDir) `DIR`; commit log in DIR/commitlog, config in DIR/config"),
 		text("commitlog-dir", "", "`DIR` of the segments, if not DIR/commitlog (storePathCommitLog)"),
-		text("master", "", "`HOST:PORT` (listenPort) of the broker to follow"),
+		text("join", "", "`HOST:PORT,...` of agents that are in the gossip; default: the default port of this host"),
+		text("gossip-bind", "", "`HOST:PORT` of the gossip; default 0.0.0.0:7946 with a key, else 127.0.0.1:7946"),
+		text("gossip-advertise", "", "`HOST:PORT` at which others reach it; default chosen and logged"),
+		text("key-file", "", "`FILE` of shared keys, base64 of 32 bytes, one a line: encrypts gossip and link"),
+		text("link-bind", "", "`HOST:PORT` where a master serves its replicas; default 0.0.0.0:10915 with a key, else 127.0.0.1:10915"),
+		text("link-advertise", "", "`HOST:PORT` at which they reach it; default chosen and logged"),
+		text("link-security", "auto", "`MODE` auto (TLS where there is a key or a certificate), tls, or clear (the key is proven, bytes go unencrypted)"),
+		text("tls-cert", "", "`FILE` (PEM) of this agent's certificate, from your own PKI, for the link"),
+		text("tls-key", "", "`FILE` (PEM) of its private key"),
+		text("tls-ca", "", "`FILE` (PEM) of the authority that the others' certificates are from"),
+		&cli.BoolFlag{Name: "insecure", Usage: "talk to other hosts without a key", EnvVars: env("insecure")},
+		text("broker", agent.DefaultBroker, "`HOST:PORT` (listenPort) of the broker beside a master, which knows where its log ends"),
+		&cli.DurationFlag{Name: "tail-settle", Value: time.Second, Usage: "`TIME` a last record stands unchanged before a master without broker sends it, unconfirmed", EnvVars: env("tail-settle")},
+		text("master", "", "`HOST:PORT` (listenPort) of a broker without agent, to be followed"),
 		text("master-ha", "", "its HA `HOST:PORT`, where it cannot be asked; works alone, then without config files"),
-		text("cluster", "", "`NAME` the source must have as brokerClusterName; default: whatever the source says"),
-		text("broker-name", "", "`NAME` the source must have as brokerName; default: whatever the source says"),
-		&cli.Int64Flag{Name: "broker-id", Value: 1, Usage: "brokerId `N` of the broker that would boot on the replica", EnvVars: env("broker-id")},
+		text("cluster", "", "`NAME` the source must have as brokerClusterName; default: what the source or the own broker says"),
+		text("broker-name", "", "`NAME` the source must have as brokerName; default: what the source or the own broker says"),
+		&cli.Int64Flag{Name: "broker-id", DefaultText: "0 master, 1 slave", Usage: "brokerId `N` of the broker beside a master, or that would boot on a replica", EnvVars: env("broker-id")},
 		text("node", "", "`NAME` of this agent; default host/brokerName/brokerId"),
 		text("segment-size", "", "`SIZE` of a segment (mappedFileSizeCommitLog); default: asked of the source"),
 		text("ack", "memory", "what an ack means: `LEVEL` memory (verified, in the page cache) or disk (fdatasync done)"),
@@ -51,7 +65,8 @@ func agentConfig(c *cli.Context) (agent.Config, error) {
 	cfg := agent.Config{
 		Role: agent.Role(c.String("role")), Dir: c.String("dir"), CommitLogDir: c.String("commitlog-dir"),
 		Cluster: c.String("cluster"), BrokerName: c.String("broker-name"), BrokerID: c.Int64("broker-id"), Node: c.String("node"),
-		Master: c.String("master"), MasterHA: c.String("master-ha"),
+		Master: c.String("master"), MasterHA: c.String("master-ha"), Broker: c.String("broker"), TailSettle: c.Duration("tail-settle"),
+		LinkBind: c.String("link-bind"), LinkAdvertise: c.String("link-advertise"),
 		Ack: replica.Ack(c.String("ack")), MetadataInterval: c.Duration("metadata-interval"),
 		HTTP: c.String("http"), Version: version,
 	}

@@ -35,6 +35,9 @@ func runAgent(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := connect(c, &cfg, log); err != nil {
+		return err
+	}
 	a, err := agent.New(cfg, log)
 	if err != nil {
 		return err

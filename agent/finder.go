@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/link"
+	"github.com/haagent/haagent/agent/state"
+)
+
+// Finder finds other agents, and tells them about this one.
+type Finder interface {
+	// Run works until ctx ends, and then says good-bye.
+	Run(ctx context.Context) error
+	// Addr is the HOST:PORT that others reach this agent's Finder at.
+	Addr() string
+	// Members returns everybody who is known, this agent included.
+	Members() []Member
+	// Listen returns a channel that gets a value after Members have changed, and a
+	// function that ends it.
+	Listen() (changed <-chan struct{}, stop func())
+	// Announce changes what the others are told of this agent.
+	Announce(edit func(*Member)) error
+	// Conflicts returns the names that two live agents claim.
+	Conflicts() []string
+}
+
+// Member is one agent, as others know it.
+type Member struct {
+	Node, Addr          string
+	Role                string
+	Cluster, BrokerName string
+	BrokerID            int64
+	Link, HA, Remoting  string
+	Epoch               int64
+	Version             string
+	Status              string // alive, suspect, dead or left
+	Since               time.Time
+}
+
+// The words of Member.Status that matter here.
+const (
+	memberAlive   = "alive"
+	memberSuspect = "suspect"
+)
+
+// members returns what the status says of the others.
+func members(f Finder) []control.Member {
+	if f == nil {
+		return []control.Member{}
+	}
+	list := f.Members()
+	out := make([]control.Member, len(list))
+	for i, m := range list {
+		out[i] = control.Member{Node: m.Node, Addr: m.Addr, Role: m.Role, Cluster: m.Cluster, BrokerName: m.BrokerName, BrokerID: m.BrokerID, Status: m.Status}
+	}
+	return out
+}
+
+// masters returns the masters of a group that are alive, or, where none is, those
+// that may be. An empty cluster or brokerName stands for any.
+func masters(list []Member, cluster, brokerName string) []Member {
+	var alive, suspect []Member
+	for _, m := range list {
+		if m.Role != string(RoleMaster) || cluster != "" && m.Cluster != cluster || brokerName != "" && m.BrokerName != brokerName {
+			continue
+		}
+		switch m.Status {
+		case memberAlive:
+			alive = append(alive, m)
+		case memberSuspect:
+			suspect = append(suspect, m)
+		}
+	}
+	if len(alive) > 0 {
+		return alive
+	}
+	return suspect
+}
+
+// newest returns those of the highest epoch.
+func newest(list []Member) []Member {
+	var out []Member
+	for _, m := range list {
+		if len(out) > 0 && m.Epoch < out[0].Epoch {
+			continue
+		}
+		if len(out) > 0 && m.Epoch > out[0].Epoch {
+			out = out[:0]
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// errSearching says that no master of the group is known.
+type errSearching struct{ why string }
+
+func (e *errSearching) Error() string { return e.why }
+
+// choose picks the one master that a slave of the group follows.
+func choose(list []Member, cluster, brokerName string) (link.Target, error) {
+	found := newest(masters(list, cluster, brokerName))
+	switch {
+	case len(found) == 0:
+		return link.Target{}, &errSearching{fmt.Sprintf("no master of %s is known", group(cluster, brokerName))}
+	case len(found) > 1 && !sameGroup(found):
+		return link.Target{}, &errSearching{fmt.Sprintf("masters of several groups are known (%s): give --cluster and --broker-name", names(found))}
+	case len(found) > 1:
+		return link.Target{}, splitBrain(found)
+	case found[0].Link == "":
+		return link.Target{}, &errSearching{fmt.Sprintf("master %s tells no link address yet", found[0].Node)}
+	}
+	return link.Target{Node: found[0].Node, Addr: found[0].Link}, nil
+}
+
+func sameGroup(list []Member) bool {
+	for _, m := range list[1:] {
+		if m.Cluster != list[0].Cluster || m.BrokerName != list[0].BrokerName {
+			return false
+		}
+	}
+	return true
+}
+
+func group(cluster, brokerName string) string {
+	switch {
+	case cluster == "" && brokerName == "":
+		return "any group"
+	case cluster == "":
+		return brokerName
+	case brokerName == "":
+		return "cluster " + cluster
+	}
+	return cluster + "/" + brokerName
+}
+
+func names(list []Member) string {
+	out := make([]string, len(list))
+	for i, m := range list {
+		out[i] = fmt.Sprintf("%s at %s", m.Node, m.Link)
+	}
+	return strings.Join(out, ", ")
+}
+
+func splitBrain(list []Member) *state.Problem {
+	return state.Problemf(state.SplitBrain, "two_masters", "stop the master agent that should not be one; haagent members shows all", nil,
+		"%d masters claim %s with epoch %d: %s; nothing is acked until one is left", len(list), group(list[0].Cluster, list[0].BrokerName), list[0].Epoch, names(list))
+}
+
+// rival returns why the master self must not serve: another one with a higher
+// epoch, or with the same one.
+func rival(list []Member, self Member) *state.Problem {
+	for _, m := range masters(list, self.Cluster, self.BrokerName) {
+		switch {
+		case m.Node == self.Node || m.Status != memberAlive:
+		case m.Epoch > self.Epoch:
+			return state.Problemf(state.SplitBrain, "stale_epoch", "stop this broker, and make it a replica: haagent resync --dir DIR, then --role slave", nil,
+				"%s at %s was promoted (epoch %d) and this master has epoch %d; it serves and acks nothing", m.Node, m.Link, m.Epoch, self.Epoch)
+		case m.Epoch == self.Epoch:
+			return splitBrain([]Member{self, m})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/haagent/haagent/agent/acks"
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/link"
+	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/source"
+	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/agent/stock"
+	"github.com/haagent/haagent/agent/watch"
+	"github.com/haagent/haagent/wire"
+	"github.com/haagent/haagent/wire/remoting"
+)
+
+// DefaultLink is where a master serves its replicas unless told otherwise. Where
+// nothing protects the link it is on loopback instead.
+const (
+	DefaultLink  = "0.0.0.0:10915"
+	loopbackLink = "127.0.0.1:10915"
+)
+
+// nameWait is how long a master whose group was not named waits for its broker
+// to tell it.
+const nameWait = 5 * time.Second
+
+// The names of a broker group that has none, as brokers have them.
+const (
+	defaultCluster    = "DefaultCluster"
+	defaultBrokerName = "broker-a"
+)
+
+// master is an agent beside a broker.
+type master struct {
+	a         *Agent
+	broker    *stock.Broker
+	authority *stock.Authority
+	watcher   *watch.Watcher
+	source    *source.Source
+	config    *metadata.Snapshotter
+	acks      *acks.Table
+	server    *link.Server
+	epoch     int64
+
+	cluster, brokerName string
+	rival               atomic.Pointer[state.Problem] // why nothing is served now
+	tail                atomic.Pointer[state.Problem] // why the tail stands
+}
+
+// master is the role loop of an agent beside a broker.
+func (a *Agent) master(ctx context.Context, opened func()) error {
+	m := &master{a: a, acks: acks.NewTable()}
+	defer m.acks.Close() // leaving the role answers everybody (I4)
+	epoch, err := masterEpoch(a.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	m.epoch = epoch
+	listener, err := a.listenLink(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(replica.AgentDir(a.cfg.Dir), 0o755); err != nil {
+		a.log.Warn("no control socket: the store cannot be written to", "cause", err)
+	} else {
+		opened()
+	}
+	m.broker = stock.NewBroker(a.cfg.Broker, stock.BrokerOptions{Credentials: a.cfg.Credentials})
+	defer m.broker.Close()
+	m.build()
+	a.cond.know(func(c *condition) { c.fill = m.fill })
+
+	group, run := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.authority.Run(run) })
+	group.Go(func() error { return m.watcher.Run(run) })
+	group.Go(func() error { return m.source.Run(run) })
+	group.Go(func() error {
+		defer listener.Close()
+		if err := m.introduce(run, listener); err != nil || run.Err() != nil {
+			return err
+		}
+		return m.serve(run, listener)
+	})
+	err = group.Wait()
+	a.cond.set(state.Stopping, nil)
+	return err
+}
+
+// listenLink opens the port that replicas dial. Without anything that protects it,
+// that port is on loopback .
+func (a *Agent) listenLink(ctx context.Context) (net.Listener, error) {
+	bind := a.cfg.LinkBind
+	switch {
+	case bind != "":
+		if host, _, _ := net.SplitHostPort(bind); !a.cfg.Security.Abroad() && !loopback(host) {
+			return nil, &ConfigError{"link-bind", bind, "without a key anybody could read the log there", "give --key-file (haagent keygen writes one), bind to 127.0.0.1, or say --insecure"}
+		}
+		return listen(ctx, "link-bind", bind, "")
+	case a.cfg.Security.Abroad():
+		return listen(ctx, "link-bind", DefaultLink, DefaultLink)
+	}
+	return listen(ctx, "link-bind", loopbackLink, loopbackLink)
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// masterEpoch returns how often this store's line of masters was promoted. A
+// replica that was not is no master's store.
+func masterEpoch(dir string) (int64, error) {
+	st, err := replica.ReadState(dir)
+	switch {
+	case errors.Is(err, replica.ErrNoState):
+		return 0, nil
+	case err != nil:
+		return 0, replica.Problem(dir, err)
+	case !st.Promoted:
+		return 0, state.Problemf(state.Incompatible, "not_promoted", "haagent promote --dir "+dir+" makes it a broker's store; or give --role slave", nil,
+			"%s is a replica of %s/%s and was not promoted", dir, st.Cluster, st.BrokerName)
+	}
+	return st.Epoch, nil
+}
+
+// build makes the parts that read the store.
+func (m *master) build() {
+	cfg, log := m.a.cfg, m.a.log
+	m.authority = stock.NewAuthority(stock.AuthorityOptions{Broker: m.broker, CommitLogDir: cfg.CommitLogDir, Timing: cfg.Timing, Log: log})
+	m.watcher = watch.New(watch.Options{CommitLogDir: cfg.CommitLogDir, ConfigDir: metadata.ConfigDir(cfg.Dir), Log: log})
+	m.source = source.New(source.Options{Dir: cfg.Dir, CommitLogDir: cfg.CommitLogDir, SegmentSize: cfg.SegmentSize, Settle: cfg.TailSettle,
+		Authority: m.authority, Hints: m.watcher.Segments(), Log: log, OnState: m.tailState})
+	m.config = metadata.NewSnapshotter(metadata.SnapshotterOptions{Dir: cfg.Dir, End: m.source.Now, Interval: cfg.MetadataInterval, Changed: m.watcher.Config(), Log: log,
+		Ask: func(ctx context.Context, code remoting.RequestCode) (remoting.Command, error) {
+			return m.broker.Raw(ctx, code, nil, nil)
+		}})
+}
+
+// introduce finds out which group this is.
+func (m *master) introduce(ctx context.Context, listener net.Listener) error {
+	m.cluster, m.brokerName = m.a.cfg.Cluster, m.a.cfg.BrokerName
+	if m.cluster == "" || m.brokerName == "" {
+		m.askNames(ctx)
+	}
+	m.a.cond.know(func(c *condition) { c.cluster, c.brokerName = m.cluster, m.brokerName })
+	addr, err := m.advertised(listener.Addr())
+	if err != nil {
+		return err
+	}
+	m.a.log.Info("replicas are served", "link", listener.Addr().String(), "advertised", addr, "security", m.a.cfg.Security.Mode().String(),
+		"cluster", m.cluster, "brokerName", m.brokerName, "epoch", m.epoch)
+	m.a.announce(func(self *Member) {
+		self.Role, self.Cluster, self.BrokerName, self.BrokerID = string(RoleMaster), m.cluster, m.brokerName, m.a.cfg.BrokerID
+		self.Link, self.Epoch, self.Remoting = addr, m.epoch, m.authority.Status().Addr
+	})
+	return nil
+}
+
+// askNames waits a while for the broker to say its names.
+func (m *master) askNames(ctx context.Context) {
+	m.a.cond.set(state.Connecting, fmt.Errorf("asking the broker at %s for its cluster and name", m.a.cfg.Broker))
+	wait, cancel := context.WithTimeout(ctx, nameWait)
+	defer cancel()
+	told, stop := m.authority.Listen()
+	defer stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for m.authority.Status().BrokerName == "" && wait.Err() == nil {
+		select {
+		case <-wait.Done():
+		case <-told:
+		case <-tick.C:
+		}
+	}
+	s := m.authority.Status()
+	if s.BrokerName == "" && ctx.Err() == nil {
+		m.a.log.Warn("no broker has told its names; the default ones are used. Try: give --cluster and --broker-name", "broker", m.a.cfg.Broker)
+	}
+	m.cluster = firstOf(m.cluster, s.Cluster, defaultCluster)
+	m.brokerName = firstOf(m.brokerName, s.BrokerName, defaultBrokerName)
+}
+
+func firstOf(words ...string) string {
+	for _, w := range words {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+// advertised is where replicas reach the listener.
+func (m *master) advertised(bound net.Addr) (string, error) {
+	if m.a.cfg.LinkAdvertise != "" {
+		return m.a.cfg.LinkAdvertise, nil
+	}
+	host, port, err := net.SplitHostPort(bound.String())
+	if err != nil {
+		return "", fmt.Errorf("link address: %w", err)
+	}
+	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+		return bound.String(), nil
+	}
+	host, _, err = net.SplitHostPort(m.a.cfg.Finder.Addr())
+	if err != nil {
+		return "", fmt.Errorf("link address: %w", err)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// serve lets replicas follow until ctx ends.
+func (m *master) serve(ctx context.Context, listener net.Listener) error {
+	m.server = link.NewServer(link.ServerOptions{
+		Listener: listener, Security: m.a.cfg.Security, Source: m.source, Acks: m.acks, Config: m.config,
+		Self:        link.Identity{Cluster: m.cluster, BrokerName: m.brokerName, Node: m.a.cfg.Node, Version: m.a.cfg.Version},
+		Epoch:       func() int64 { return m.epoch },
+		SegmentSize: func() wire.ByteSize { return m.authority.Status().SegmentSize },
+		Admit:       m.rival.Load, Timing: m.a.cfg.LinkTiming, Log: m.a.log,
+	})
+	m.a.serving.Store(m)
+	group, run := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.server.Run(run) })
+	group.Go(func() error { return m.config.Run(run) })
+	group.Go(func() error {
+		m.watchRivals(run)
+		return nil
+	})
+	return group.Wait()
+}
+
+// watchRivals looks for other masters of the group.
+func (m *master) watchRivals(ctx context.Context) {
+	changed, stop := m.a.cfg.Finder.Listen()
+	defer stop()
+	for {
+		self := Member{Node: m.a.cfg.Node, Cluster: m.cluster, BrokerName: m.brokerName, Epoch: m.epoch, Role: string(RoleMaster)}
+		m.rival.Store(rival(m.a.cfg.Finder.Members(), self))
+		m.settle()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// tailState is told why the tail stands.
+func (m *master) tailState(err error) {
+	m.tail.Store(state.AsProblem(err))
+	if m.a.serving.Load() == m {
+		m.settle()
+	}
+}
+
+// settle derives the state: a rival outweighs trouble with the files.
+func (m *master) settle() {
+	for _, p := range []*state.Problem{m.rival.Load(), m.tail.Load()} {
+		if p != nil {
+			m.a.cond.set(p.State, p)
+			return
+		}
+	}
+	m.a.cond.set(state.Serving, nil)
+}
+
+// fill adds what a master knows to its status.
+func (m *master) fill(s *control.Status, now time.Time) {
+	ends := m.source.Ends()
+	s.Offsets = control.Offsets{Min: ends.Min, Received: ends.Visible, Written: ends.Visible, Verified: ends.Confirmed, Flushed: wire.NoOffset,
+		Acked: m.acks.Rank(1), Source: max(ends.Visible, m.authority.End())}
+	s.SegmentSize = max(m.source.SegmentSize(), m.authority.Status().SegmentSize)
+	s.Source = control.Source{Kind: "broker", Addr: m.authority.Status().Addr}
+	snapshot := m.config.Status()
+	s.Metadata = control.Metadata{Generation: snapshot.Generation, AgeSeconds: snapshot.Age.Seconds(), Files: metadataFiles(snapshot.Files)}
+	if snapshot.Generation == 0 {
+		s.Metadata.AgeSeconds = -1
+	}
+	if snapshot.Err != nil {
+		s.Metadata.Error = snapshot.Err.Error()
+	}
+	if m.a.serving.Load() != m {
+		return
+	}
+	for _, r := range m.server.Replicas() {
+		s.Replicas = append(s.Replicas, control.Replica{Node: r.Node, Kind: "agent", Addr: r.Addr, State: r.State, Acked: r.Acked, Flushed: r.Flushed,
+			LagBytes: int64(r.Lag), LagSeconds: r.Behind.Seconds(), Ack: r.Ack.String()})
+	}
+}
+
+// wait answers whoever waits for replicas.
+func (a *Agent) wait(ctx context.Context, r control.WaitRequest) (control.WaitAnswer, error) {
+	m := a.serving.Load()
+	if m == nil {
+		return control.WaitAnswer{Result: acks.SlaveNotAvailable, Acked: wire.NoOffset, Offset: max(r.Offset, 0), Reason: "the agent is not serving yet"}, nil
+	}
+	offset := r.Offset
+	if r.Now {
+		offset = max(m.source.Now(ctx), 0)
+	}
+	result := m.acks.Wait(ctx, offset, r.Acks)
+	ends := m.source.Ends()
+	return control.WaitAnswer{Result: result, Offset: offset, Acked: m.acks.Rank(r.Acks), InReach: m.acks.InReach(),
+		Provisional: result != acks.PutOK && offset > ends.Confirmed && offset <= ends.Visible}, nil
+}

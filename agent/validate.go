@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/wire"
+)
+
+// Limits of a segment size: a broker maps one segment as one Java buffer, and
+// below a page nothing fits.
+const (
+	minSegment = 4 * wire.KiB
+	maxSegment = 2*wire.GiB - 1
+)
+
+// ConfigError says which value cannot be used, and what would.
+type ConfigError struct {
+	Key, Value, Why, Try string
+}
+
+// Error names key, value and reason.
+func (e *ConfigError) Error() string { return fmt.Sprintf("--%s %q: %s", e.Key, e.Value, e.Why) }
+
+// Validate returns a *ConfigError for the first value that cannot be used.
+func (c Config) Validate() error {
+	if err := c.checkRole(); err != nil {
+		return err
+	}
+	for _, dir := range []struct{ key, value string }{{"dir", c.Dir}, {"commitlog-dir", c.CommitLogDir}} {
+		if strings.Contains(dir.value, ",") {
+			return &ConfigError{dir.key, dir.value, "several directories cannot be replicated into", "give one directory; a source may have several"}
+		}
+	}
+	if info, err := os.Stat(c.Dir); err == nil && !info.IsDir() {
+		return &ConfigError{"dir", c.Dir, "not a directory", "give a directory; it may be empty or missing"}
+	}
+	for _, addr := range []struct{ key, value string }{{"master", c.Master}, {"master-ha", c.MasterHA}, {"http", c.HTTP},
+		{"broker", c.Broker}, {"link-bind", c.LinkBind}, {"link-advertise", c.LinkAdvertise}} {
+		if addr.value == "" {
+			continue
+		}
+		if err := checkAddr(addr.value); err != nil {
+			return &ConfigError{addr.key, addr.value, err.Error(), "give HOST:PORT, for example 10.0.0.5:10911"}
+		}
+	}
+	if c.SegmentSize != 0 && (c.SegmentSize < minSegment || c.SegmentSize > maxSegment) {
+		return &ConfigError{"segment-size", c.SegmentSize.String(), fmt.Sprintf("must be between %s and 2GiB-1", minSegment), "give the source's mappedFileSizeCommitLog, for example 1GiB"}
+	}
+	switch c.Ack {
+	case replica.AckMemory, replica.AckDisk:
+	default:
+		return &ConfigError{"ack", string(c.Ack), "no such ack level", "give memory or disk"}
+	}
+	if c.MetadataInterval < time.Second {
+		return &ConfigError{"metadata-interval", c.MetadataInterval.String(), "must be at least 1s", "leave it away for 10s"}
+	}
+	if (c.Credentials.AccessKey == "") != (c.Credentials.SecretKey == "") {
+		return &ConfigError{"broker-acl-file", "", "accessKey and secretKey go together", "give both"}
+	}
+	return nil
+}
+
+// checkRole checks what each role needs, and what it has no use for.
+func (c Config) checkRole() error {
+	switch c.Role {
+	case "":
+		return &ConfigError{"role", "", "is missing", "give --role master beside a broker, --role slave for a replica, or --role observer"}
+	case RoleMaster, RoleSlave, RoleObserver:
+	default:
+		return &ConfigError{"role", string(c.Role), "no such role", "give master, slave or observer"}
+	}
+	switch {
+	case c.Role == RoleObserver && c.Dir != "":
+		return &ConfigError{"dir", c.Dir, "an observer writes nothing", "leave --dir away"}
+	case c.Role == RoleMaster && c.Dir == "":
+		return &ConfigError{"dir", "", "a master needs the broker's store root", "give --dir DIR, the broker's storePathRootDir"}
+	case c.Role == RoleSlave && c.Dir == "":
+		return &ConfigError{"dir", "", "a slave needs a store root", "give --dir DIR; it may be empty or missing"}
+	case c.Role != RoleSlave && c.Master != "":
+		return &ConfigError{"master", c.Master, "only a slave follows a broker", "give --broker HOST:PORT for the broker beside a master"}
+	case c.Role != RoleSlave && c.MasterHA != "":
+		return &ConfigError{"master-ha", c.MasterHA, "only a slave follows a broker", "leave it away"}
+	case c.Role != RoleSlave && c.Finder == nil:
+		return &ConfigError{"role", string(c.Role), "is of no use without gossip", "give --join or --gossip-bind"}
+	}
+	return nil
+}
+
+func checkAddr(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("not HOST:PORT")
+	}
+	if host == "" {
+		return fmt.Errorf("the host is missing")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("port must be between 0 and 65535")
+	}
+	return nil
+}
