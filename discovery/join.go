@@ -128,8 +128,13 @@ func (j *joiner) try(ctx context.Context) error {
 			if skip || ctx.Err() != nil {
 				continue
 			}
-			if _, e := j.s.list.Join([]string{a.String()}); e != nil {
-				err = errors.Join(err, plain(a, e))
+			// The first exchange tells a member what is said of it, the second brings its
+			// answer.
+			for range 2 {
+				if _, e := j.s.list.Join([]string{a.String()}); e != nil {
+					err = errors.Join(err, plain(a, e))
+					break
+				}
 			}
 		}
 		if err != nil {

@@ -170,10 +170,12 @@ func (t Timing) withDefaults() (Timing, error) {
 // splitHostPort takes HOST:PORT, HOST, :PORT and [IPv6]; port is -1 where
 // there is none.
 func splitHostPort(s string) (host string, port int, err error) {
-	if bare := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"); bare != "" {
-		if _, err := netip.ParseAddr(bare); err == nil {
-			return bare, -1, nil
-		}
+	bare := s
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		bare = s[1 : len(s)-1]
+	}
+	if _, err := netip.ParseAddr(bare); err == nil {
+		return bare, -1, nil
 	}
 	if !strings.Contains(s, ":") {
 		return s, -1, checkHost(s)

@@ -30,6 +30,7 @@ type session struct {
 	trans  *transport
 	list   *memberlist.Memberlist
 	reader *tableReader
+	doubt  chan struct{} // one slot: somebody is suspect
 	moved  chan struct{} // closed where the advertised address is no longer right
 }
 
@@ -41,6 +42,7 @@ func (g *Gossip) newSession(b *bridge) (*session, error) {
 		g:     g,
 		calls: newCallbacks(func() []byte { return *g.meta.Load() }),
 		trans: newTransport(g.socks, addr, g.opt.confined()),
+		doubt: make(chan struct{}, 1),
 		moved: make(chan struct{}),
 	}
 	conf, err := s.config(b)
@@ -95,6 +97,7 @@ func (s *session) run(ctx context.Context) error {
 	parts.Go(func() { s.watch(inner) })
 	parts.Go(func() { s.announce(inner) })
 	parts.Go(func() { s.join(inner) })
+	parts.Go(func() { s.clear(inner) })
 	err := errMoved
 	select {
 	case <-ctx.Done():
@@ -169,6 +172,9 @@ func (s *session) look() {
 		return
 	}
 	s.g.take(table, s.calls)
+	if len(s.g.suspects()) > 0 {
+		trySend(s.doubt)
+	}
 }
 
 // pause waits, and reports whether ctx goes on.
