@@ -22,13 +22,14 @@ func newConfigPeer(s *Server, session *Session) *configPeer {
 
 // run sends each new snapshot, and heartbeats between them.
 func (p *configPeer) run(ctx context.Context) error {
-	return p.duplex(ctx, p.listen, p.send, nil)
+	return p.duplex(ctx, p.listen, p.send, ending{})
 }
 
 // listen takes the replica's start and heartbeats.
-func (p *configPeer) listen(context.Context) error {
+func (p *configPeer) listen(ctx context.Context) error {
+	p.expect(wirelink.TypeStart, wirelink.TypeHeartbeat)
 	for {
-		m, err := p.next()
+		m, err := p.next(ctx)
 		if err != nil {
 			return err
 		}
@@ -55,7 +56,7 @@ func (p *configPeer) send(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-moved:
 		case <-tick.C:
 			if refuse := p.server.opt.Admit(); refuse != nil {

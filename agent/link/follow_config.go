@@ -29,7 +29,7 @@ func (f *Follower) followConfig(ctx context.Context, addr string) error {
 		if err := c.write(ctx, &wirelink.Start{}); err != nil {
 			return false, err
 		}
-		err = c.duplex(ctx, c.read, c.beat, nil)
+		err = c.duplex(ctx, c.read, c.beat, ending{})
 		return c.got, problemOf(addr, err)
 	})
 }
@@ -49,7 +49,7 @@ func (c *configStream) beat(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-tick.C:
 		}
 		if err := c.write(ctx, &wirelink.Heartbeat{Min: wire.NoOffset, Confirmed: wire.NoOffset, Visible: wire.NoOffset}); err != nil {
@@ -59,9 +59,10 @@ func (c *configStream) beat(ctx context.Context) error {
 }
 
 // read takes snapshots until the connection ends.
-func (c *configStream) read(context.Context) error {
+func (c *configStream) read(ctx context.Context) error {
+	c.expect(wirelink.TypeHeartbeat, wirelink.TypeSnapshot, wirelink.TypeFile)
 	for {
-		m, err := c.next()
+		m, err := c.next(ctx)
 		if err != nil {
 			return err
 		}
@@ -69,6 +70,7 @@ func (c *configStream) read(context.Context) error {
 		whole := false
 		switch m := m.(type) {
 		case *wirelink.Heartbeat:
+			continue
 		case *wirelink.Snapshot:
 			s, whole, err = c.inbox.Begin(manifest(m))
 		case *wirelink.File:
@@ -76,15 +78,13 @@ func (c *configStream) read(context.Context) error {
 		default:
 			return unexpected(m, "on the metadata channel")
 		}
-		if err == nil && whole {
-			err = c.f.opt.Offer(s)
-		}
 		if err != nil {
 			return &goodbye{wirelink.CodeProtocol, fmt.Sprintf("config files cannot be taken: %v", err)}
 		}
 		if whole {
 			c.got = true
-			c.f.opt.ConfigState(nil)
+			// What is refused is refused for what it is: asking for it again does not help.
+			c.f.opt.ConfigState(c.f.opt.Offer(s))
 		}
 	}
 }

@@ -138,8 +138,10 @@ func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 // two connections is of no use any more.
 func (f *Follower) follow(ctx context.Context, st *stream, hello *wirelink.Hello, target Target) error {
 	judging := &judge{pipe: st.pipe, store: f.opt.Store, addr: st.addr, hello: hello, welcome: st.source}
-	from, err := judging.start(ctx)
+	var from wire.PhyOffset
+	err := st.alone(ctx, func() (err error) { from, err = judging.start(ctx); return err })
 	if err != nil {
+		_ = st.part(ctx, err) // what matters is why
 		return err
 	}
 	if err := f.opt.Store.AdoptEpoch(st.source.Epoch); err != nil {
@@ -153,7 +155,7 @@ func (f *Follower) follow(ctx context.Context, st *stream, hello *wirelink.Hello
 	group, run := errgroup.WithContext(run)
 	group.Go(func() error {
 		defer stop()
-		return st.duplex(run, st.read, st.report, end)
+		return st.duplex(run, st.read, st.report, ending{from: end})
 	})
 	group.Go(func() error {
 		f.watchTarget(run, target, end)

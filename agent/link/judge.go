@@ -75,6 +75,7 @@ func (j *judge) start(ctx context.Context) (wire.PhyOffset, error) {
 	if p := j.identity(); p != nil {
 		return 0, p
 	}
+	j.expect(wirelink.TypeAnswer)
 	switch {
 	case verified == wire.NoOffset:
 		return max(w.Min, 0), nil
@@ -90,11 +91,11 @@ func (j *judge) start(ctx context.Context) (wire.PhyOffset, error) {
 	if w.Verdicts[last] == wirelink.Equal {
 		return verified, nil
 	}
-	if p := j.heads(last); p != nil {
-		return 0, p
+	if err := j.heads(ctx, last); err != nil {
+		return 0, err
 	}
 	if verified > w.Visible {
-		return 0, j.behind()
+		return 0, j.shorter(ctx)
 	}
 	return j.compare(ctx, j.hello.Digests[last])
 }
@@ -116,17 +117,50 @@ func (j *judge) identity() error {
 }
 
 // heads looks at the oldest segment that both have. The last digest is no head.
-func (j *judge) heads(last int) error {
+func (j *judge) heads(ctx context.Context, last int) error {
 	for i, d := range j.hello.Digests[:last] {
 		switch j.welcome.Verdicts[i] {
 		case wirelink.Differs:
-			return state.Problemf(state.SourceReplaced, "source_replaced", "look for the right master, or haagent resync to follow this one from its beginning", nil,
-				"%s is not the log that was followed: the first common segment differs at its head, offset %d", j.addr, d.At)
+			return j.head(ctx, d.At)
 		case wirelink.Equal:
 			return nil
 		}
 	}
 	return nil
+}
+
+// head says what a segment means that differs at its head: another log where
+// not even its first message is the same.
+func (j *judge) head(ctx context.Context, at wire.PhyOffset) error {
+	if first, err := j.store.Message(at); err == nil {
+		same, known, err := j.same(ctx, at, min(wire.ByteSize(len(first)), wirelink.MaxDigestRange))
+		if err != nil {
+			return err
+		}
+		if same && known {
+			return j.diverged(ctx, j.hello.Verified)
+		}
+	}
+	return state.Problemf(state.SourceReplaced, "source_replaced", "look for the right master, or haagent resync to follow this one from its beginning", nil,
+		"%s is not the log that was followed: the first common segment differs at its head, offset %d", j.addr, at)
+}
+
+// shorter judges a source that ends before the replica does: it may be a log
+// that has parted even before.
+func (j *judge) shorter(ctx context.Context) error {
+	end := j.welcome.Confirmed
+	low := max(j.hello.Min, j.welcome.Min, end.Add(-overlap))
+	if low >= end {
+		return j.behind()
+	}
+	same, known, err := j.same(ctx, low, end.Sub(low))
+	if err != nil {
+		return err
+	}
+	if known && !same {
+		return j.diverged(ctx, end)
+	}
+	return j.behind()
 }
 
 func (j *judge) behind() error {
@@ -142,23 +176,38 @@ func (j *judge) compare(ctx context.Context, end wirelink.Digest) (wire.PhyOffse
 	switch {
 	case err != nil:
 		return 0, err
-	case !known:
-		return 0, fmt.Errorf("%s cannot tell yet whether it has the same bytes up to %d", j.addr, j.hello.Verified)
-	case same:
+	case same && known:
 		return j.hello.Verified, nil
 	}
-	at, err := j.difference(ctx)
-	if err != nil {
-		return 0, err
+	// What is not confirmed may still become the same.
+	if confirmed := j.welcome.Confirmed; !known || confirmed < j.hello.Verified {
+		if low < confirmed {
+			if same, known, err = j.same(ctx, low, min(confirmed, j.hello.Verified).Sub(low)); err != nil {
+				return 0, err
+			}
+			if known && !same {
+				return 0, j.diverged(ctx, min(confirmed, j.hello.Verified))
+			}
+		}
+		return 0, fmt.Errorf("%s cannot tell yet whether it has the same bytes up to %d", j.addr, j.hello.Verified)
 	}
-	return 0, state.Problemf(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", nil,
+	return 0, j.diverged(ctx, j.hello.Verified)
+}
+
+// diverged is the Problem of logs that differ somewhere below high.
+func (j *judge) diverged(ctx context.Context, high wire.PhyOffset) error {
+	at, err := j.difference(ctx, high)
+	if err != nil {
+		return err
+	}
+	return state.Problemf(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", nil,
 		"%s holds other bytes than the replica from offset %d on", j.addr, at)
 }
 
 // difference finds the first byte that differs by bisection: two logs that have
 // parted stay different.
-func (j *judge) difference(ctx context.Context) (wire.PhyOffset, error) {
-	low, high := max(j.hello.Min, j.welcome.Min), j.hello.Verified // the first difference lies in [low, high)
+func (j *judge) difference(ctx context.Context, high wire.PhyOffset) (wire.PhyOffset, error) {
+	low := max(j.hello.Min, j.welcome.Min) // the first difference lies in [low, high)
 	for low < high-1 {
 		middle := low.Add(high.Sub(low) / 2)
 		at := max(middle.Add(-overlap), low)
@@ -184,7 +233,7 @@ func (j *judge) same(ctx context.Context, at wire.PhyOffset, size wire.ByteSize)
 	if err := j.write(ctx, &wirelink.Ask{At: at, Size: size}); err != nil {
 		return false, false, err
 	}
-	m, err := j.next()
+	m, err := j.next(ctx)
 	if err != nil {
 		return false, false, err
 	}

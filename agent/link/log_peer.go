@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/acks"
+	"github.com/haagent/haagent/agent/source"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
 	wirelink "github.com/haagent/haagent/wire/link"
@@ -15,10 +16,12 @@ import (
 // logPeer is a replica on its log connection, seen from the source.
 type logPeer struct {
 	*pipe
-	server *Server
-	hello  *wirelink.Hello
-	equal  wire.PhyOffset // the replica's verified end, where its bytes were found equal
-	end    chan error     // one slot: ends the connection from outside
+	server      *Server
+	hello       *wirelink.Hello
+	incarnation uint64         // of the source, from before the replica's bytes were compared with it
+	equal       wire.PhyOffset // the replica's verified end, where its bytes were found equal
+	end         chan error     // one slot: ends the connection from outside
+	row         *acks.Conn     // set by Server.enter
 
 	mu      sync.Mutex
 	sent    wire.PhyOffset // end of what was handed to the socket
@@ -27,25 +30,26 @@ type logPeer struct {
 	arrived bool      // it has had everything once
 }
 
-func newLogPeer(s *Server, session *Session, h *wirelink.Hello, equal wire.PhyOffset) *logPeer {
-	return &logPeer{pipe: newPipe(session, s.opt.Timing.Silence), server: s, hello: h, equal: equal, end: make(chan error, 1),
+func newLogPeer(s *Server, session *Session, h *wirelink.Hello, incarnation uint64, equal wire.PhyOffset) *logPeer {
+	return &logPeer{pipe: newPipe(session, s.opt.Timing.Silence), server: s, hello: h, incarnation: incarnation, equal: equal, end: make(chan error, 1),
 		sent: wire.NoOffset, marks: acks.Marks{Memory: wire.NoOffset, Disk: wire.NoOffset}}
 }
 
 // run answers questions until the replica starts, and streams from there.
 func (p *logPeer) run(ctx context.Context) error {
-	from, err := p.prepare(ctx)
+	var from wire.PhyOffset
+	err := p.alone(ctx, func() (err error) { from, err = p.prepare(ctx); return err })
 	if err != nil {
-		p.part(ctx, err)
+		_ = p.part(ctx, err) // what matters is why
 		return err
 	}
 	p.sent = from
 	p.server.enter(p)
 	defer p.server.leave(p)
-	row := p.server.opt.Acks.Join(p.hello.Node, level(p.hello.Ack))
-	defer row.Leave()
 	s := newSender(p, from)
-	return p.duplex(ctx, func(context.Context) error { return p.reports(row) }, s.run, p.end)
+	defer s.close()
+	// Out of reach before the goodbye, which may take its time.
+	return p.duplex(ctx, p.reports, s.run, ending{from: p.end, told: p.row.Leave})
 }
 
 // supersede ends the connection: its node has made another one.
@@ -65,10 +69,9 @@ func level(a wirelink.Ack) acks.Level {
 
 // prepare answers the replica's questions and returns where it starts.
 func (p *logPeer) prepare(ctx context.Context) (wire.PhyOffset, error) {
-	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now()) })
-	defer stop()
+	p.expect(wirelink.TypeAsk, wirelink.TypeStart)
 	for questions := 0; ; questions++ {
-		m, err := p.next()
+		m, err := p.next(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -105,6 +108,8 @@ func (p *logPeer) start(from wire.PhyOffset) (wire.PhyOffset, error) {
 	ends := p.server.opt.Source.Ends()
 	empty := p.hello.Verified == wire.NoOffset
 	switch {
+	case p.changed():
+		return 0, sourceChanged()
 	case empty && from <= max(ends.Min, 0):
 		return max(ends.Min, 0), nil
 	case from < ends.Min:
@@ -114,14 +119,43 @@ func (p *logPeer) start(from wire.PhyOffset) (wire.PhyOffset, error) {
 	case !empty && from != p.hello.Verified:
 		return 0, &goodbye{wirelink.CodeProtocol, fmt.Sprintf("start at %d, the replica ends at %d", from, p.hello.Verified)}
 	}
+	if p.equal == wire.NoOffset { // it may not have been visible at the hello
+		switch p.compareEnd() {
+		case source.Equal:
+			p.equal = from
+		case source.Differs:
+			return 0, sourceChanged()
+		}
+	}
 	return from, nil
+}
+
+// compareEnd holds the end of what the replica has against the source.
+func (p *logPeer) compareEnd() source.Verdict {
+	if len(p.hello.Digests) == 0 {
+		return source.Unknown
+	}
+	d := p.hello.Digests[len(p.hello.Digests)-1]
+	if d.At.Add(d.Size) != p.hello.Verified {
+		return source.Unknown
+	}
+	return p.server.opt.Source.Compare(d.At, d.Size, d.Sum)
+}
+
+// changed reports whether the log is not any more what the replica was compared
+// with.
+func (p *logPeer) changed() bool { return p.server.opt.Source.Incarnation() != p.incarnation }
+
+func sourceChanged() error {
+	return &goodbye{wirelink.CodeSourceChanged, "the log is not what it was; ask anew"}
 }
 
 // reports takes the replica's reports until the connection ends. It touches no
 // file, so that acks never wait for a disk.
-func (p *logPeer) reports(row *acks.Conn) error {
+func (p *logPeer) reports(ctx context.Context) error {
+	p.expect(wirelink.TypeReport)
 	for {
-		m, err := p.next()
+		m, err := p.next(ctx)
 		if err != nil {
 			return err
 		}
@@ -129,7 +163,7 @@ func (p *logPeer) reports(row *acks.Conn) error {
 		if !ok {
 			return unexpected(m, "in the stream")
 		}
-		if err := p.take(r, row); err != nil {
+		if err := p.take(r); err != nil {
 			return err
 		}
 	}
@@ -137,8 +171,11 @@ func (p *logPeer) reports(row *acks.Conn) error {
 
 // take moves the replica's marks. What is reported must have been sent on this
 // connection and confirmed, or found equal at its beginning (I3).
-func (p *logPeer) take(r *wirelink.Report, row *acks.Conn) error {
+func (p *logPeer) take(r *wirelink.Report) error {
 	confirmed := p.server.opt.Source.Ends().Confirmed
+	if p.changed() { // looked at behind the ends, which change later
+		return sourceChanged()
+	}
 	p.mu.Lock()
 	limit := max(p.equal, min(p.sent, confirmed))
 	if r.Verified > limit || r.Flushed > r.Verified {
@@ -151,8 +188,15 @@ func (p *logPeer) take(r *wirelink.Report, row *acks.Conn) error {
 	}
 	marks := p.marks
 	p.mu.Unlock()
-	row.Report(marks)
+	p.row.Report(marks)
 	return nil
+}
+
+// sentUpTo notes how far bytes were handed to the socket.
+func (p *logPeer) sentUpTo(end wire.PhyOffset) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent = end
 }
 
 // status says how the replica is.

@@ -35,7 +35,7 @@ type goodbye struct {
 
 func (g *goodbye) Error() string { return g.code.String() + ": " + g.text }
 
-// out of turn
+// unexpected is the end of a connection whose peer speaks out of turn.
 func unexpected(m wirelink.Message, when string) *goodbye {
 	return &goodbye{wirelink.CodeProtocol, fmt.Sprintf("%s %s is out of turn", m.Type(), when)}
 }
@@ -43,50 +43,64 @@ func unexpected(m wirelink.Message, when string) *goodbye {
 // errLeft is the end of a connection whose peer stops in good order.
 var errLeft = errors.New("left in good order")
 
-// partingTime is how long a last frame may take.
+// partingTime is how long the frame that is being sent may take when the
+// connection ends.
 const partingTime = 500 * time.Millisecond
+
+// ending is what a duplex has to do with elsewhere than its two directions.
+type ending struct {
+	from <-chan error // ends the connection; nil: nobody does
+	told func()       // called as soon as the end is decided, before goodbyes; nil: nobody
+}
 
 // duplex runs both directions to their common end and closes the connection.
 // Whoever ends first is the reason, which is told to the peer where it is ours:
-// a goodbye, or the end of ctx. end ends it from outside.
-func (p *pipe) duplex(ctx context.Context, read func(context.Context) error, write func(context.Context) error, end <-chan error) error {
+// a goodbye, a frame that cannot be, or the end of ctx.
+func (p *pipe) duplex(ctx context.Context, read, write func(context.Context) error, end ending) error {
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A write that is stuck must not outlive the connection by much.
-	stop := context.AfterFunc(run, func() { _ = p.conn.SetWriteDeadline(time.Now().Add(partingTime)) })
-	defer stop()
-	var others sync.WaitGroup
-	others.Go(func() { cancel(read(run)) })
-	others.Go(func() {
+	var reader sync.WaitGroup
+	reader.Go(func() { cancel(read(run)) })
+	decided := make(chan struct{})
+	go func() {
+		defer close(decided)
 		select {
 		case <-run.Done():
-		case err := <-end:
+		case err := <-end.from:
 			cancel(err)
 		}
-	})
+		if end.told != nil {
+			end.told()
+		}
+		_ = p.conn.SetReadDeadline(longAgo)
+		// A write that is stuck must not outlive the connection by much.
+		_ = p.conn.SetWriteDeadline(time.Now().Add(partingTime))
+	}()
 	cancel(write(run))
+	<-decided
 	err := context.Cause(run)
-	p.part(ctx, err)
-	err = errors.Join(err, ignoreClosed(p.conn.Close())) // ends read
-	others.Wait()
+	err = errors.Join(err, p.part(ctx, err)) // ends read, also one that is stuck in a disk
+	reader.Wait()
 	return err
 }
 
-// part tells the peer why the connection ends, where it is us who end it. It is a
-// courtesy: whoever does not get it sees the end of the connection.
-func (p *pipe) part(ctx context.Context, err error) {
+// part closes the connection, and tells the peer why where it is us who end it.
+// That is a courtesy: whoever does not get it sees the end of the connection.
+func (p *pipe) part(ctx context.Context, err error) error {
 	var bye *goodbye
 	switch {
 	case p.torn:
-		return
 	case ctx.Err() != nil:
 		bye = &goodbye{wirelink.CodeStopping, "the agent stops"}
-	case !errors.As(err, &bye):
-		return
+	case errors.As(err, &bye):
+	case errors.Is(err, wirelink.ErrFrame):
+		bye = &goodbye{wirelink.CodeProtocol, err.Error()}
 	}
-	if p.conn.SetWriteDeadline(time.Now().Add(partingTime)) == nil {
-		_, _ = p.conn.Write((&wirelink.Goodbye{Code: bye.code, Text: wirelink.Text(bye.text)}).Append(nil))
+	if bye == nil {
+		return ignoreClosed(p.session.Close())
 	}
+	_ = p.session.farewell(&wirelink.Goodbye{Code: bye.code, Text: wirelink.Text(bye.text)})
+	return nil
 }
 
 func ignoreClosed(err error) error {
@@ -96,17 +110,34 @@ func ignoreClosed(err error) error {
 	return err
 }
 
+// alone runs talk, which both reads and writes, and interrupts it with ctx.
+func (p *pipe) alone(ctx context.Context, talk func() error) error {
+	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetDeadline(longAgo) })
+	defer stop()
+	return talk()
+}
+
+// expect says which types of frames may come from now on, besides a goodbye.
+// Others are refused by their header, so that nobody can have more read than its
+// turn needs.
+func (p *pipe) expect(types ...wirelink.Type) {
+	p.session.Reader().Expect(append(types, wirelink.TypeGoodbye)...)
+}
+
 // raw reads one frame; nothing within the time of silence is an error.
-func (p *pipe) raw() (wirelink.Type, []byte, error) {
+func (p *pipe) raw(ctx context.Context) (wirelink.Type, []byte, error) {
 	if err := p.conn.SetReadDeadline(time.Now().Add(p.silence)); err != nil {
 		return 0, nil, err
+	}
+	if ctx.Err() != nil { // looked at behind the deadline, which the end of ctx shortens
+		return 0, nil, context.Cause(ctx)
 	}
 	return p.session.Reader().Next()
 }
 
 // next reads one message. A goodbye is an error: errLeft, or *RefusedError.
-func (p *pipe) next() (wirelink.Message, error) {
-	t, payload, err := p.raw()
+func (p *pipe) next(ctx context.Context) (wirelink.Message, error) {
+	t, payload, err := p.raw(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +179,7 @@ func (p *pipe) frame(ctx context.Context, send func() error) error {
 		return err
 	}
 	if ctx.Err() != nil { // looked at behind the deadline, which the end of ctx shortens
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	p.torn = true
 	err := send()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
@@ -26,19 +26,35 @@ type sender struct {
 	src   *source.Source
 	batch wire.ByteSize
 
-	next        wire.PhyOffset
-	provisional wire.PhyOffset // start of what was sent above the confirmed end; NoOffset: nothing
-	resettled   uint64         // of the ends when that was sent
-	told        source.Ends    // what the replica knows
-	incarnation uint64
-	last        time.Time // of the last frame
-	segment     *source.Segment
-	out         []byte
+	next  wire.PhyOffset
+	begun bool // some bytes were sent
+	// provisional is the start of what was sent above the confirmed end; NoOffset:
+	// nothing. resettled is that of the ends when it was sent.
+	provisional wire.PhyOffset
+	resettled   uint64
+	// replacing says that the replica holds provisional bytes from next on that
+	// are not what they were: nothing behind next may be confirmed to it.
+	replacing bool
+	// unproven says that the replica began above the confirmed end, with bytes that
+	// were equal then, and are compared again once they are confirmed.
+	unproven bool
+	told     source.Ends // what the replica knows
+	beat     time.Time   // of the last heartbeat
+	segment  *source.Segment
+	pump     *pump  // sends from files; nil where the connection is no plain TCP
+	out      []byte // a frame's head, and what is copied behind it
 }
 
 func newSender(p *logPeer, from wire.PhyOffset) *sender {
-	return &sender{peer: p, src: p.server.opt.Source, batch: p.server.opt.Batch, next: from, provisional: wire.NoOffset,
-		incarnation: p.server.opt.Source.Incarnation(), out: make([]byte, 0, int(smallBody)+wirelink.TransferHeadSize)}
+	s := &sender{peer: p, src: p.server.opt.Source, batch: p.server.opt.Batch, next: from, provisional: wire.NoOffset,
+		unproven: from > p.server.opt.Source.Ends().Confirmed && len(p.hello.Digests) > 0,
+		out:      make([]byte, 0, wirelink.TransferHeadSize+int(smallBody))}
+	if tcp, ok := p.conn.(*net.TCPConn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			s.pump = newPump(raw)
+		}
+	}
+	return s
 }
 
 func (s *sender) close() {
@@ -55,13 +71,19 @@ func (s *sender) run(ctx context.Context) error {
 	defer stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	defer s.close()
 	for {
 		ends := s.src.Ends()
-		if s.src.Incarnation() != s.incarnation {
-			return &goodbye{wirelink.CodeSourceChanged, "the log is not what it was; ask anew"}
+		if s.peer.changed() { // looked at behind the ends, which change later
+			return sourceChanged()
 		}
-		s.settle(ends)
+		if err := s.settle(ends); err != nil {
+			return err
+		}
+		if time.Since(s.beat) >= s.peer.server.opt.Timing.Heartbeat {
+			if err := s.heartbeat(ctx, ends); err != nil {
+				return err
+			}
+		}
 		n, err := s.send(ctx, ends)
 		if err != nil {
 			return err
@@ -69,13 +91,15 @@ func (s *sender) run(ctx context.Context) error {
 		if n > 0 && ctx.Err() == nil {
 			continue
 		}
-		if err := s.heartbeat(ctx, ends); err != nil {
-			return err
+		if ends.Min != s.told.Min || s.confirmable(ends) != s.told.Confirmed {
+			if err := s.heartbeat(ctx, ends); err != nil {
+				return err
+			}
 		}
 		timer.Reset(s.pause(ends))
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-moved:
 		case <-timer.C:
 		}
@@ -84,7 +108,7 @@ func (s *sender) run(ctx context.Context) error {
 
 // pause is how long nothing is looked at unless the log moves.
 func (s *sender) pause(ends source.Ends) time.Duration {
-	left := max(s.peer.server.opt.Timing.Heartbeat-time.Since(s.last), time.Millisecond)
+	left := max(s.peer.server.opt.Timing.Heartbeat-time.Since(s.beat), time.Millisecond)
 	if s.next < ends.Settled { // its segment is missing
 		left = min(left, missingPause)
 	}
@@ -93,28 +117,47 @@ func (s *sender) pause(ends source.Ends) time.Duration {
 
 // settle goes back to where provisional bytes began if they are not what they
 // were, and forgets them once they are confirmed.
-func (s *sender) settle(ends source.Ends) {
+func (s *sender) settle(ends source.Ends) error {
+	if s.unproven {
+		if ends.Visible < s.next {
+			return sourceChanged()
+		}
+		if ends.Confirmed >= s.next {
+			d := s.peer.hello.Digests[len(s.peer.hello.Digests)-1]
+			if d.At >= ends.Min && s.peer.compareEnd() != source.Equal {
+				return sourceChanged()
+			}
+			s.unproven = false
+		}
+	}
 	if s.provisional == wire.NoOffset {
-		return
+		return nil
 	}
 	if ends.Resettled != s.resettled {
-		s.next, s.provisional = s.provisional, wire.NoOffset
-		return
-	}
-	if ends.Confirmed >= s.next {
+		s.next, s.provisional, s.replacing = s.provisional, wire.NoOffset, true
+		s.peer.sentUpTo(s.next)
+	} else if ends.Confirmed >= s.next {
 		s.provisional = wire.NoOffset
 	}
+	return nil
+}
+
+// confirmable is how much of the log may be called confirmed to the replica.
+func (s *sender) confirmable(ends source.Ends) wire.PhyOffset {
+	if s.replacing {
+		return min(ends.Confirmed, s.next)
+	}
+	return ends.Confirmed
 }
 
 // send sends what there is from next on, at most one batch and never over the
 // confirmed end together with what lies behind it. It returns how much that was.
 func (s *sender) send(ctx context.Context, ends source.Ends) (wire.ByteSize, error) {
 	if s.next < ends.Min && s.segment == nil {
-		if s.peer.hello.Verified == wire.NoOffset && s.told == (source.Ends{}) {
-			s.next = ends.Min
-		} else {
+		if s.begun || s.peer.hello.Verified != wire.NoOffset {
 			return 0, &goodbye{wirelink.CodeGap, fmt.Sprintf("the log starts at %d, %d is gone", ends.Min, s.next)}
 		}
+		s.next = ends.Min
 	}
 	limit := ends.Confirmed
 	if s.next >= limit {
@@ -134,7 +177,7 @@ func (s *sender) send(ctx context.Context, ends source.Ends) (wire.ByteSize, err
 		return 0, fmt.Errorf("send %d bytes at offset %d: %w", n, s.next, err)
 	}
 	s.next = s.next.Add(n)
-	s.told, s.last = ends, time.Now()
+	s.begun, s.replacing, s.told.Confirmed = true, false, ends.Confirmed
 	if s.next == s.segment.End {
 		s.close() // not kept until there is more: it may be deleted meanwhile
 	}
@@ -155,57 +198,47 @@ func (s *sender) open() (bool, error) {
 	return err == nil, err
 }
 
-// transfer sends one frame. The checksum is made from the mapped bytes, and the
-// kernel sends the same pages.
+// transfer sends one frame. The checksum of a large body is made from the mapped
+// bytes, and the kernel sends the same pages. Provisional bytes may change
+// meanwhile, so they are always copied first.
 func (s *sender) transfer(ctx context.Context, n wire.ByteSize, ends source.Ends) error {
 	off := s.next.Sub(s.segment.Base)
+	copied := s.pump == nil || n <= smallBody || s.next >= ends.Confirmed
 	err := commitlog.Guard(func() error {
 		body := s.segment.Bytes()[off : off+n]
-		s.out = wirelink.AppendTransfer(s.out[:0], s.next, ends.Confirmed, body)
-		if n <= smallBody {
-			s.out = append(s.out, body...)
+		if copied {
+			s.out = append(s.out[:wirelink.TransferHeadSize], body...)
+			body = s.out[wirelink.TransferHeadSize:]
 		}
+		s.out = wirelink.AppendTransfer(s.out[:0], s.next, ends.Confirmed, body)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	if copied {
+		s.out = s.out[:wirelink.TransferHeadSize+int(n)]
+	}
 	// Before, not after: the replica may report while the write still returns.
-	s.peer.mu.Lock()
-	s.peer.sent = max(s.peer.sent, s.next.Add(n))
-	s.peer.mu.Unlock()
-	return s.peer.frame(ctx, func() error { return s.write(int64(off), int64(n)) })
+	s.peer.sentUpTo(s.next.Add(n))
+	return s.peer.frame(ctx, func() error {
+		if copied {
+			_, err := s.peer.conn.Write(s.out)
+			return err
+		}
+		return s.pump.send(s.out, s.segment.File, int64(off), int(n))
+	})
 }
 
-// write sends the head, and the body behind it where the head does not hold it.
-func (s *sender) write(off, n int64) error {
-	if _, err := s.peer.conn.Write(s.out); err != nil || wire.ByteSize(n) <= smallBody {
-		return err
-	}
-	if _, err := s.segment.File.Seek(off, io.SeekStart); err != nil {
-		return err
-	}
-	_, err := io.CopyN(s.peer.conn, s.segment.File, n) // sendfile where the connection is plain TCP
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("segment %s was cut short: %w", s.segment.File.Name(), io.ErrUnexpectedEOF)
-	}
-	return err
-}
-
-// heartbeat tells where the log begins and ends: at once when that moves without
-// bytes to send, and after a while of silence.
+// heartbeat tells where the log begins and ends.
 func (s *sender) heartbeat(ctx context.Context, ends source.Ends) error {
-	news := ends.Min != s.told.Min || ends.Confirmed != s.told.Confirmed || s.last.IsZero()
-	if !news && time.Since(s.last) < s.peer.server.opt.Timing.Heartbeat {
-		return nil
-	}
 	if p := s.peer.server.opt.Admit(); p != nil {
 		return &goodbye{wirelink.CodeNotMaster, p.Reason}
 	}
-	h := &wirelink.Heartbeat{Min: ends.Min, Confirmed: ends.Confirmed, Visible: ends.Visible}
+	h := &wirelink.Heartbeat{Min: ends.Min, Confirmed: s.confirmable(ends), Visible: ends.Visible}
 	if err := s.peer.write(ctx, h); err != nil {
 		return err
 	}
-	s.told, s.last = ends, time.Now()
+	s.told, s.beat = source.Ends{Min: h.Min, Confirmed: h.Confirmed}, time.Now()
 	return nil
 }

@@ -141,9 +141,14 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	if refuse := s.judge(hello); refuse != nil {
+	refuse := s.look(ctx)
+	if refuse == nil {
+		refuse = s.judge(hello)
+	}
+	if refuse != nil {
 		return errors.Join(refuse, session.Refuse(refuse.code, refuse.text))
 	}
+	incarnation := s.opt.Source.Incarnation() // before anything is compared
 	welcome, equal := s.welcome(hello)
 	if err := session.SendWelcome(ctx, welcome); err != nil {
 		return err
@@ -152,7 +157,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) error {
 	if hello.Channel == wirelink.ChannelMetadata {
 		err = newConfigPeer(s, session).run(ctx)
 	} else {
-		err = newLogPeer(s, session, hello, equal).run(ctx)
+		err = newLogPeer(s, session, hello, incarnation, equal).run(ctx)
 	}
 	return &peerError{node: hello.Node, channel: hello.Channel, err: err}
 }
@@ -164,6 +169,22 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string { return r.code.String() + ": " + r.text }
+
+// lookTime is how long a fresh look at the log may take. It is less than a
+// replica waits for the answer to its hello.
+const lookTime = 2 * time.Second
+
+// look takes a fresh look at the log, so that a source which has only just begun
+// to read it does not say that it is empty.
+func (s *Server) look(ctx context.Context) *refusal {
+	within, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	s.opt.Source.Now(within)
+	if within.Err() != nil {
+		return &refusal{wirelink.CodeNotMaster, "the log is being looked for; ask again"}
+	}
+	return nil
+}
 
 // judge returns why this replica may not follow, nil where it may.
 func (s *Server) judge(h *wirelink.Hello) *refusal {
@@ -228,10 +249,12 @@ func verdict(v source.Verdict) wirelink.Verdict {
 	return wirelink.Unknown
 }
 
-// enter makes p the connection of its node; the one before is ended (I4).
+// enter makes p the connection of its node, here and in the ack table at once;
+// the one before is ended (I4).
 func (s *Server) enter(p *logPeer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p.row = s.opt.Acks.Join(p.hello.Node, level(p.hello.Ack))
 	if old := s.peers[p.hello.Node]; old != nil {
 		old.supersede()
 	}

@@ -23,6 +23,8 @@ type stream struct {
 
 	started   bool
 	confirmed wire.PhyOffset // the source's, as last told
+	sourceMin wire.PhyOffset // what Retention was told last
+	retained  time.Time      // when that was
 	state     state.State
 	bufs      [1][]byte
 	received  atomic.Int64
@@ -33,6 +35,7 @@ type stream struct {
 func (st *stream) begin(ctx context.Context, from wire.PhyOffset) error {
 	st.confirmed = st.source.Confirmed
 	st.received.Store(int64(st.store.Ends().Verified))
+	st.f.received.Store(st.received.Load())
 	st.f.sourceEnd.Store(int64(st.source.Confirmed))
 	if err := st.write(ctx, &wirelink.Start{From: from}); err != nil {
 		return err
@@ -43,9 +46,10 @@ func (st *stream) begin(ctx context.Context, from wire.PhyOffset) error {
 }
 
 // read takes frames until the connection ends.
-func (st *stream) read(context.Context) error {
+func (st *stream) read(ctx context.Context) error {
+	st.expect(wirelink.TypeTransfer, wirelink.TypeHeartbeat)
 	for {
-		t, payload, err := st.raw()
+		t, payload, err := st.raw(ctx)
 		if err != nil {
 			return fmt.Errorf("read from %s: %w", st.addr, err)
 		}
@@ -140,10 +144,17 @@ func (st *stream) other(t wirelink.Type, payload []byte) error {
 	if err := st.verify(h.Confirmed); err != nil {
 		return err
 	}
-	if st.f.opt.Retention == nil || h.Min <= st.store.Ends().Min {
+	return st.retain(h.Min)
+}
+
+// retain drops old segments: at once when the source's beginning moves, and now
+// and then for what has only grown old.
+func (st *stream) retain(sourceMin wire.PhyOffset) error {
+	if st.f.opt.Retention == nil || sourceMin == wire.NoOffset || sourceMin == st.sourceMin && time.Since(st.retained) < st.f.opt.Timing.Heartbeat {
 		return nil
 	}
-	return replica.Problem(st.store.Dir(), st.f.opt.Retention(h.Min))
+	st.sourceMin, st.retained = sourceMin, time.Now()
+	return replica.Problem(st.store.Dir(), st.f.opt.Retention(sourceMin))
 }
 
 // progress derives the state from verified ends alone (I9).
@@ -184,7 +195,7 @@ func (st *stream) report(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-moved:
 			due = false
 		case <-tick.C:
