@@ -22,7 +22,7 @@ type stuck struct {
 // retry returns how long not to parse the same bad bytes again: the longer they
 // have been bad the longer, so that a torn record costs nothing in the end.
 func (s *stuck) retry(now time.Time) time.Duration {
-	return min(now.Sub(s.since)/10, maxRecheck)
+	return min(now.Sub(s.since)/10, maxRetry)
 }
 
 // advance moves Confirmed over everything that is complete, and looks at what

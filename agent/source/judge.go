@@ -64,7 +64,32 @@ func (t *tail) judge(segs []commitlog.Segment, now time.Time) error {
 		return t.damage()
 	}
 	t.suspect = wire.NoOffset
-	return nil
+	return t.behindBroker(now)
+}
+
+// behind is a place where the broker says that there is more.
+type behind struct {
+	at    wire.PhyOffset
+	since time.Time
+}
+
+// behindBroker returns a problem where the broker has said for long that its log
+// goes on, and the files do not show it.
+func (t *tail) behindBroker(now time.Time) error {
+	end := t.src.granted()
+	if visible := t.at.Add(t.last.size); end <= visible {
+		t.behind = behind{}
+		return nil
+	}
+	if t.behind.since.IsZero() || t.behind.at != t.at {
+		t.behind = behind{at: t.at, since: now}
+	}
+	if now.Sub(t.behind.since) < damagedAfter {
+		return nil
+	}
+	return state.Problemf(state.Incompatible, "source_behind_broker",
+		"check that "+t.opt.CommitLogDir+" is where the broker at --broker writes its log", nil,
+		"the broker's log reaches to %d, its files to %d", end, t.at)
 }
 
 // doubt returns err if the tail stood at the same place the last time. A broker

@@ -8,10 +8,11 @@ import (
 	"github.com/haagent/haagent/wire"
 )
 
-// How often the last record is looked at while nothing follows it.
+// How often the last bytes of the log are looked at while nothing follows them.
 const (
 	minRecheck = 2 * time.Millisecond
 	maxRecheck = time.Second
+	maxRetry   = 200 * time.Millisecond // of bytes that are no record
 )
 
 // pending is the one record behind Confirmed, since it could be parsed.

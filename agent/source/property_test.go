@@ -147,6 +147,9 @@ func (x *world) die() {
 		x.t.Fatal(err)
 	}
 	x.open(0)
+	if x.w.End() > x.complete {
+		x.complete, x.last = x.w.End(), wire.NoOffset // what was missing was all zero
+	}
 }
 
 func (x *world) roll() {

@@ -50,6 +50,7 @@ type tail struct {
 	resettled uint64
 	proof     proof
 	stuck     stuck
+	behind    behind
 
 	active   time.Time // when something last moved
 	naps     int       // since then
