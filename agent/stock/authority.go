@@ -69,17 +69,19 @@ type AuthorityStatus struct {
 // words: everything below End is written, though a message may lie across it.
 //
 // It proves first that the broker is the one which writes CommitLogDir (see
-// whose), and takes nothing from any other. The end is asked for (request 28)
-// every Timing.Survey, and while Want(true) holds at once and then every 1 to 50
-// ms. An ASYNC_MASTER also tells by itself: the Authority is its slave on the HA
-// port, which throws all bodies away. To any other broker it never connects
-// there, because one that waits for its slaves would wait for this one.
+// whose), and takes nothing from any other. The end is asked for every
+// Timing.Survey, and while Want(true) holds at once and then every 1 to 50 ms. An
+// ASYNC_MASTER also tells by itself: the Authority is its slave on the HA port,
+// which throws all bodies away. That takes little of either side under load, but
+// an idle broker looks for more to send every 100 ms only, so that the one last
+// message is asked for as well. To any other broker it never connects there,
+// because one that waits for its slaves would wait for this one.
 //
-//	          26, 28, 33: are you ours?         every 2 s, and on a new connection
+//	          26, 33: are you ours?               every 2 s, and on a new connection
 //	              │
-//	              ├── 28: where is your end?    while wanted ────────┐
-//	              ▼                                                  ├─► End
-//	ASYNC_MASTER: HA port: offset+size, offset+size, ... ────────────┘
+//	              ├── 907 or 28: where is your end? ────── while wanted ───┐
+//	              ▼                                                        ├─► End
+//	ASYNC_MASTER: HA port: offset+size, offset+size, ... ─────────────────┘
 //
 // End is wire.NoOffset from the moment a connection ends until the broker has
 // answered anew. It may be lower then: a broker that crashed has lost its tail.

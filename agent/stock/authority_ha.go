@@ -69,19 +69,19 @@ func (l *endLink) request(ctx context.Context, s *authoritySession) error {
 	life, _ := l.a.current()
 	ctx, cancel := context.WithTimeout(ctx, 2*l.a.timing.Patience)
 	defer cancel()
-	now, err := l.a.surveyed(ctx)
+	now, end, err := s.glance(ctx)
 	if err != nil {
 		return err
 	}
-	if !sameBroker(now.Config, s.survey.Config) || now.HAAddr != s.survey.HAAddr {
+	if !same(now, s.survey) {
 		poke(l.a.again)
 		return fmt.Errorf("broker %s is not what it was", l.a.opt.Broker.Addr())
 	}
-	l.life, l.asked, l.expect = life, now.Max, now.Max
+	l.life, l.asked, l.expect = life, end, end
 	if l.asked == 0 {
 		l.expect = wire.NoOffset // the log may have grown meanwhile, and 0 asks for its last segment
 	}
-	l.a.raise(life, now.Max)
+	l.a.raise(life, end)
 	return l.send()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,9 +22,10 @@ const (
 
 // authoritySession is a time in which the broker keeps its role and its name.
 type authoritySession struct {
-	a      *Authority
-	survey Survey
-	conns  int // connection of the Broker on which the survey was answered
+	a          *Authority
+	survey     Survey // without Min and Version; Max is that of its beginning
+	conns      int    // connection of the Broker on which it was surveyed; owned by ask
+	noHAStatus atomic.Bool
 }
 
 // session finds out who the broker is and follows its end for as long as it
@@ -31,7 +33,8 @@ type authoritySession struct {
 func (a *Authority) session(ctx context.Context) (fruitful bool, err error) {
 	life, _ := a.current()
 	s := &authoritySession{a: a}
-	if s.survey, s.conns, err = a.find(ctx); err != nil {
+	if err := s.find(ctx); err != nil {
+		a.refused(s.survey)
 		return false, err
 	}
 	defer a.forget()
@@ -50,31 +53,34 @@ func (a *Authority) session(ctx context.Context) (fruitful bool, err error) {
 func streams(s Survey) bool { return s.Config.Role == "ASYNC_MASTER" }
 
 // find surveys the broker and proves that it is ours, all on one connection.
-func (a *Authority) find(ctx context.Context) (Survey, int, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*a.timing.Patience)
+func (s *authoritySession) find(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.a.timing.Patience)
 	defer cancel()
+	b := s.a.opt.Broker
 	const tries = 3 // the first one may dial
 	for range tries {
-		conns, _ := a.opt.Broker.dialled()
-		s, err := a.surveyed(ctx)
-		if err != nil {
-			return Survey{}, 0, err
+		s.conns, _ = b.dialled()
+		if s.survey, err = s.a.identified(ctx); err != nil {
+			return err
 		}
-		if now, _ := a.opt.Broker.dialled(); now != conns {
+		if now, _ := b.dialled(); now != s.conns {
 			continue
 		}
-		if err := a.whose(ctx, s); err != nil {
-			return Survey{}, 0, err
+		if s.survey.Max, err = s.logEnd(ctx); err != nil {
+			return asLocal(err)
 		}
-		if now, _ := a.opt.Broker.dialled(); now == conns {
-			return s, conns, nil
+		if err := s.a.whose(ctx, s.survey); err != nil {
+			return err
+		}
+		if now, _ := b.dialled(); now == s.conns {
+			return nil
 		}
 	}
-	return Survey{}, 0, fmt.Errorf("broker %s does not keep a connection for two requests", a.opt.Broker.Addr())
+	return fmt.Errorf("broker %s does not keep a connection for a few requests", b.Addr())
 }
 
-func (a *Authority) surveyed(ctx context.Context) (Survey, error) {
-	s, err := SurveyBroker(ctx, a.opt.Broker, Expectation{HAAddr: a.opt.HAAddr})
+func (a *Authority) identified(ctx context.Context) (Survey, error) {
+	s, err := identify(ctx, a.opt.Broker, Expectation{HAAddr: a.opt.HAAddr})
 	return s, asLocal(err)
 }
 
@@ -123,7 +129,7 @@ func (s *authoritySession) ask(ctx context.Context) error {
 // end asks for the end, and reports whether it moved.
 func (s *authoritySession) end(ctx context.Context) (moved bool, err error) {
 	life, before := s.a.current()
-	info, err := s.a.opt.Broker.RuntimeInfo(ctx)
+	end, err := s.logEnd(ctx)
 	if now, _ := s.a.opt.Broker.dialled(); now != s.conns {
 		return s.look(ctx) // whoever answered must show first that it is ours
 	}
@@ -131,43 +137,49 @@ func (s *authoritySession) end(ctx context.Context) (moved bool, err error) {
 	case errors.Is(err, ErrNotReady):
 		return false, nil // too busy; it is still the same one
 	case err != nil:
-		return false, asLocal(brokerProblem(s.a.opt.Broker.Addr(), err))
+		return false, asLocal(err)
 	}
-	return s.tell(life, before, info.MaxOffset)
+	return s.tell(life, before, end)
 }
 
 // look asks again who the broker is, and where its end is.
 func (s *authoritySession) look(ctx context.Context) (moved bool, err error) {
 	life, before := s.a.current()
-	now, err := s.a.surveyed(ctx)
+	now, end, err := s.glance(ctx)
 	if conns, _ := s.a.opt.Broker.dialled(); conns != s.conns {
-		if now, conns, err = s.a.find(ctx); err == nil {
-			s.conns = conns
-		}
+		anew := &authoritySession{a: s.a}
+		err = anew.find(ctx)
+		s.conns, now, end = anew.conns, anew.survey, anew.survey.Max
 	}
 	switch {
 	case errors.Is(err, ErrNotReady):
 		return false, nil
 	case err != nil:
 		return false, err
-	case !sameBroker(now.Config, s.survey.Config) || now.HAAddr != s.survey.HAAddr:
+	case !same(now, s.survey):
 		return false, retry.ErrAgain
 	}
-	return s.tell(life, before, now.Max)
+	return s.tell(life, before, end)
 }
 
-// sameBroker compares what must not change within a session.
-func sameBroker(a, b BrokerConfig) bool {
-	return a.Role == b.Role && a.BrokerName == b.BrokerName && a.ClusterName == b.ClusterName && a.BrokerID == b.BrokerID &&
-		a.InSyncReplicas == b.InSyncReplicas && a.SegmentSize == b.SegmentSize &&
-		a.StorePathCommitLog == b.StorePathCommitLog && a.Raw["storePathRootDir"] == b.Raw["storePathRootDir"]
+// glance asks who the broker is, and where its end is, without a proof.
+func (s *authoritySession) glance(ctx context.Context) (now Survey, end wire.PhyOffset, err error) {
+	if now, err = s.a.identified(ctx); err == nil {
+		end, err = s.logEnd(ctx)
+	}
+	return now, end, asLocal(err)
+}
+
+// same compares what must not change within a session.
+func same(a, b Survey) bool {
+	c, d := a.Config, b.Config
+	return a.HAAddr == b.HAAddr && c.Role == d.Role && c.BrokerName == d.BrokerName && c.ClusterName == d.ClusterName &&
+		c.BrokerID == d.BrokerID && c.InSyncReplicas == d.InSyncReplicas && c.SegmentSize == d.SegmentSize &&
+		c.StorePathCommitLog == d.StorePathCommitLog && c.Raw["storePathRootDir"] == d.Raw["storePathRootDir"]
 }
 
 // tell takes an answer to a question that was asked when the end was before.
 func (s *authoritySession) tell(life uint64, before, end wire.PhyOffset) (moved bool, err error) {
-	if end > maxOffset {
-		return false, fmt.Errorf("broker %s says that its log ends at %d", s.a.opt.Broker.Addr(), end)
-	}
 	if end < before {
 		return false, fmt.Errorf("log of broker %s ended at %d before and ends at %d now", s.a.opt.Broker.Addr(), before, end)
 	}

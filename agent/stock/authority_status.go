@@ -10,12 +10,29 @@ func (a *Authority) found(s Survey) {
 	})
 }
 
+// refused notes what a broker that may not be ours says of itself, if anything.
+func (a *Authority) refused(s Survey) {
+	if s.Config.Role == "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.describe(s)
+}
+
 // describe takes over what the broker says of itself.
 func (st *AuthorityStatus) describe(s Survey) {
-	st.HAAddr, st.Version, st.Role = s.HAAddr, s.Version, s.Config.Role
+	st.HAAddr, st.Role = s.HAAddr, s.Config.Role
 	st.Cluster, st.BrokerName, st.BrokerID = s.Config.ClusterName, s.Config.BrokerName, s.Config.BrokerID
 	st.SegmentSize = s.Config.SegmentSize
 	st.InSyncReplicas = s.Config.InSyncReplicas
+}
+
+// version notes the broker's release in its own words.
+func (a *Authority) version(v string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.Version = v
 }
 
 // fail notes why the end is not known.

@@ -107,12 +107,15 @@ func ourDir(dir string, named []string) (found, comparable bool) {
 // wire.NoOffset: there is none.
 func (a *Authority) witness(s Survey, first bool) (wire.PhyOffset, error) {
 	size := s.Config.SegmentSize
-	if s.Max <= s.Min {
+	if s.Max == 0 {
 		return wire.NoOffset, nil
 	}
 	base := (s.Max - 1).SegmentBase(size)
 	view, err := commitlog.OpenView(filepath.Join(a.opt.CommitLogDir, commitlog.Name(base)))
 	if errors.Is(err, os.ErrNotExist) {
+		if s.Max == base.Add(size) {
+			return wire.NoOffset, nil // all of it has expired
+		}
 		return wire.NoOffset, a.otherBroker(s, err, "its log ends at %d", s.Max)
 	}
 	if err != nil {

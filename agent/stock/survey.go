@@ -33,19 +33,8 @@ const maxOffset wire.PhyOffset = 1 << 62
 // where the source cannot be followed, and other errors where it cannot be
 // asked.
 func SurveyBroker(ctx context.Context, b *Broker, want Expectation) (Survey, error) {
-	cfg, err := b.Config(ctx)
+	s, err := identify(ctx, b, want)
 	if err != nil {
-		return Survey{}, brokerProblem(b.Addr(), err)
-	}
-	s := Survey{Config: cfg, HAAddr: want.HAAddr}
-	if s.HAAddr == "" {
-		host, _, err := net.SplitHostPort(b.Addr())
-		if err != nil {
-			return Survey{}, err
-		}
-		s.HAAddr = net.JoinHostPort(host, strconv.Itoa(cfg.HAListenPort))
-	}
-	if err := want.check(b.Addr(), cfg); err != nil {
 		return Survey{}, err
 	}
 	info, err := b.RuntimeInfo(ctx)
@@ -59,6 +48,23 @@ func SurveyBroker(ctx context.Context, b *Broker, want Expectation) (Survey, err
 	// A broker without a segment yet answers -1.
 	s.Version, s.Min, s.Max = info.Version, max(info.MinOffset, 0), max(info.MaxOffset, 0)
 	return s, nil
+}
+
+// identify asks a source who it is, and nothing about its log.
+func identify(ctx context.Context, b *Broker, want Expectation) (Survey, error) {
+	cfg, err := b.Config(ctx)
+	if err != nil {
+		return Survey{}, brokerProblem(b.Addr(), err)
+	}
+	s := Survey{Config: cfg, HAAddr: want.HAAddr}
+	if s.HAAddr == "" {
+		host, _, err := net.SplitHostPort(b.Addr())
+		if err != nil {
+			return Survey{}, err
+		}
+		s.HAAddr = net.JoinHostPort(host, strconv.Itoa(cfg.HAListenPort))
+	}
+	return s, want.check(b.Addr(), cfg)
 }
 
 // check compares what the source says with what is demanded.
