@@ -27,9 +27,10 @@ const (
 // the first one is used to speak, all are accepted. They are never printed: no
 // verb of fmt, no logger and no encoder shows them. The zero value has none.
 type Keys struct {
-	// list is behind a pointer, because fmt shows the fields of structs that it
-	// meets deeper inside of others without asking their methods.
-	list *[][KeySize]byte
+	// reveal returns the keys. They are behind a function, because fmt shows what
+	// it meets deeper inside of structs without asking for methods, and follows
+	// pointers where a verb does not fit.
+	reveal func() [][KeySize]byte
 }
 
 // NewKey returns a new random key as a line of a key file.
@@ -130,14 +131,14 @@ func ParseKeys(text []byte) (Keys, error) {
 	if len(list) == 0 {
 		return Keys{}, errors.New("it holds no key")
 	}
-	return Keys{list: &list}, nil
+	return Keys{reveal: func() [][KeySize]byte { return list }}, nil
 }
 
 func (k Keys) all() [][KeySize]byte {
-	if k.list == nil {
+	if k.reveal == nil {
 		return nil
 	}
-	return *k.list
+	return k.reveal()
 }
 
 // Len returns how many keys there are.
