@@ -201,6 +201,15 @@ func parseWait(r *http.Request) (WaitRequest, error) {
 	return req, req.Check()
 }
 
+// query is what parseWait reads.
+func (r WaitRequest) query() string {
+	query := url.Values{"offset": {"now"}, "acks": {strconv.Itoa(r.Acks)}, "timeout": {r.Timeout.String()}}
+	if !r.Now {
+		query.Set("offset", r.Offset.String())
+	}
+	return query.Encode()
+}
+
 // Wait asks the agent to wait until replicas hold the log up to an offset. An
 // answer that is not PUT_OK is no error. The error matches ErrNoAgent where
 // nobody answers, and is a *RefusedError where the agent cannot wait.
@@ -208,15 +217,11 @@ func (c *Client) Wait(ctx context.Context, r WaitRequest) (WaitAnswer, error) {
 	if err := r.Check(); err != nil {
 		return WaitAnswer{}, err
 	}
-	query := url.Values{"offset": {"now"}, "acks": {strconv.Itoa(r.Acks)}, "timeout": {r.Timeout.String()}}
-	if !r.Now {
-		query.Set("offset", r.Offset.String())
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout+answerMargin)
 	defer cancel()
 	patient := *c.http
 	patient.Timeout = 0 // the context has it
-	status, body, err := c.ask(ctx, &patient, http.MethodGet, "/v1/wait?"+query.Encode())
+	status, body, err := c.ask(ctx, &patient, http.MethodGet, "/v1/wait?"+r.query())
 	if err != nil {
 		return WaitAnswer{}, err
 	}
