@@ -29,5 +29,10 @@
 // do not wait, a topic without messages harms nobody. In one install they go
 // first, so that no position ever stands there without its topic.
 //
+// On the source a [Snapshotter] reads what a broker has in config/ without
+// disturbing it. An [Outbox] and an [Inbox] are the two ends of one connection:
+// they know nothing of frames, only which contents have to be sent, and what must
+// be true of those that arrive before an [Installer] is offered any.
+//
 // The accepted JSON is what fastjson writes, see [Complete].
 package metadata

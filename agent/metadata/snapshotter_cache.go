@@ -35,6 +35,7 @@ type cachedFile struct {
 func (c *fileCache) read(dir, name string) (file File, err error) {
 	f, before, err := openRegular(dir, name)
 	if err != nil {
+		delete(c.files, name)
 		return File{}, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()

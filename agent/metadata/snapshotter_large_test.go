@@ -53,7 +53,7 @@ func TestPair_LargeTableThatChanges_Fault56(t *testing.T) {
 	var in Inbox
 	before := inUse()
 	var size, first wire.ByteSize
-	const versions = 4
+	const versions = 3
 	for v := 1; v <= versions; v++ {
 		content := manyTopics(v)
 		size = wire.ByteSize(len(content))
