@@ -249,5 +249,3 @@ func greeting(mode wirelink.Mode) []byte {
 	_, _ = rand.Read(g.Nonce[:])
 	return g.Append(nil)
 }
-
-
