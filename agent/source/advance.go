@@ -17,6 +17,8 @@ type stuck struct {
 	// followed says that a record has begun where the bad one ends, so that it is
 	// damage and not on its way.
 	followed bool
+
+	searched, behind bool // whether records were looked for behind it, and found
 }
 
 // retry returns how long not to parse the same bad bytes again: the longer they
@@ -71,9 +73,12 @@ func (t *tail) changedBelow() bool {
 // what there is of it.
 func (t *tail) passRecord(now time.Time, size wire.ByteSize) bool {
 	end := t.at.Add(size)
-	next, _ := glance(t.seg.data[end.Sub(t.base):], end, t.seg.End)
-	followed := next == record || next == blank
+	followed := t.followed(end)
 	complete := followed || t.src.granted() >= end
+	if !complete && !t.stale.isNew(t.at, t.seg.data[t.at.Sub(t.base):]) {
+		t.forget()
+		return false
+	}
 	if !complete && t.last.size != 0 && now.Sub(t.last.checked) < t.last.recheck(t.opt.Settle) {
 		return false
 	}
@@ -106,6 +111,34 @@ func (t *tail) passRecord(now time.Time, size wire.ByteSize) bool {
 	return complete
 }
 
+// followed reports whether a record has begun at end, so that the broker is done
+// with what lies before it.
+func (t *tail) followed(end wire.PhyOffset) bool {
+	window := t.seg.data[end.Sub(t.base):]
+	switch what, _ := glance(window, end, t.seg.End); what {
+	case record:
+		return t.stale.isNew(end, window) || t.outgrown()
+	case blank:
+		if end >= t.stale.end || t.outgrown() {
+			return true
+		}
+		begun, err := t.nextBegun()
+		return begun && err == nil
+	}
+	return false
+}
+
+// outgrown reports whether the log has gone on behind the old records that were
+// in its way, so that the broker has written over all of them.
+func (t *tail) outgrown() bool {
+	what, _ := glance(t.seg.data[t.stale.end.Sub(t.base):], t.stale.end, t.seg.End)
+	if what != record && what != blank {
+		return false
+	}
+	t.stale = stale{}
+	return true
+}
+
 // confirm moves Confirmed over the record of the given size.
 func (t *tail) confirm(size wire.ByteSize) {
 	t.prev, t.prevSize = t.at, size
@@ -136,23 +169,30 @@ func (t *tail) stand(now time.Time, err error, followed bool) {
 // complete too.
 func (t *tail) passBlank() (bool, error) {
 	t.stuck = stuck{}
+	begun, err := t.nextBegun()
+	if err != nil || !begun && t.src.granted() < t.seg.End {
+		return false, err
+	}
+	return true, t.nextSegment()
+}
+
+// nextBegun reports whether the first record of the next segment has begun.
+func (t *tail) nextBegun() (bool, error) {
 	end := t.seg.End
 	if t.next == nil {
 		next, err := t.open(end)
-		if err != nil {
+		if next == nil {
 			return false, err
 		}
 		t.next = next
 	}
-	begun := false
-	if t.next != nil {
-		what, _ := glance(t.next.data, end, t.next.End)
-		begun = what == record || what == blank
+	switch what, _ := glance(t.next.data, end, t.next.End); what {
+	case record:
+		return t.at >= t.stale.end || storedAt(t.next.data) > t.stale.time, nil
+	case blank:
+		return true, nil
 	}
-	if !begun && t.src.granted() < end {
-		return false, nil
-	}
-	return true, t.nextSegment()
+	return false, nil
 }
 
 // nextSegment moves Confirmed to the end of the segment, and goes on behind it.
@@ -162,7 +202,7 @@ func (t *tail) nextSegment() error {
 	err := t.seg.Close()
 	t.seg, t.next = t.next, nil
 	t.base, t.at = end, end
-	t.prev = wire.NoOffset
+	t.prev, t.stale = wire.NoOffset, stale{}
 	return err
 }
 

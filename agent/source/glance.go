@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/haagent/haagent/agent/commitlog"
@@ -16,6 +17,9 @@ const (
 	record                 // a record has begun
 	blank                  // a BLANK has begun
 )
+
+// maxSearch is how far records are looked for behind a place where there is none.
+const maxSearch = 16 * wire.MiB
 
 // glanceLen is how much of a record a glance looks at: TOTALSIZE up to
 // PHYSICALOFFSET.
@@ -53,4 +57,34 @@ func glance(window []byte, at, segmentEnd wire.PhyOffset) (glimpse, wire.ByteSiz
 		return partly, size
 	}
 	return record, size
+}
+
+// storedAt returns the STORETIMESTAMP of a record that has begun.
+func storedAt(window []byte) commitlog.Millis {
+	const sysFlagAt, hostAt = 36, 48
+	at := hostAt + 8
+	if int32(binary.BigEndian.Uint32(window[sysFlagAt:]))&commitlog.FlagBornHostV6 != 0 {
+		at = hostAt + 20
+	}
+	return commitlog.Millis(binary.BigEndian.Uint64(window[at:]))
+}
+
+// magicStart is what the magic of both versions begins with, 4 bytes into a record.
+var magicStart = []byte{0xda, 0xa3, 0x20}
+
+// search returns the first place in [from, until) where a record has begun,
+// wire.NoOffset if there is none.
+func (g *Segment) search(from, until wire.PhyOffset) wire.PhyOffset {
+	for at := from.Add(4); at < until; {
+		i := bytes.Index(g.data[at.Sub(g.Base):until.Sub(g.Base)], magicStart)
+		if i < 0 {
+			break
+		}
+		head := at.Add(wire.ByteSize(i - 4))
+		if what, _ := glance(g.data[head.Sub(g.Base):], head, g.End); what == record {
+			return head
+		}
+		at = at.Add(wire.ByteSize(i + len(magicStart)))
+	}
+	return wire.NoOffset
 }

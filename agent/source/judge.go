@@ -1,7 +1,6 @@
 package source
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,8 +18,6 @@ const (
 	// damagedAfter is how long bytes must be no record before they are called
 	// damage instead of a record on its way.
 	damagedAfter = 5 * time.Second
-	// maxSearch is how far records are looked for behind a bad place.
-	maxSearch = wire.MiB
 )
 
 // judge says why the log cannot go on where the tail stands, nil where it can.
@@ -121,22 +118,11 @@ func (t *tail) recordsBehind() bool {
 	if t.seg == nil {
 		return false
 	}
-	rest := t.seg.data[t.at.Sub(t.base):]
-	rest = rest[:min(wire.ByteSize(len(rest)), maxSearch)]
-	magic := []byte{0xda, 0xa3, 0x20} // what both versions begin with
-	for from := 8; from < len(rest); {
-		i := bytes.Index(rest[from:], magic)
-		if i < 0 {
-			return false
-		}
-		head := from + i - 4
-		at := t.at.Add(wire.ByteSize(head))
-		if what, _ := glance(rest[head:], at, t.seg.End); what == record {
-			return true
-		}
-		from += i + len(magic)
+	if !t.stuck.searched {
+		t.stuck.behind = t.seg.search(t.at.Add(4), min(t.seg.End, t.at.Add(maxSearch))) != wire.NoOffset
+		t.stuck.searched = true
 	}
-	return false
+	return t.stuck.behind
 }
 
 // judgeError turns what stands in the way into a problem that an operator can do

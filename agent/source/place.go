@@ -19,6 +19,27 @@ type place struct {
 	prev     wire.PhyOffset // the last record below at, in the same segment; NoOffset: none
 	prevSize wire.ByteSize
 	seg      *Segment // at base
+	stale    stale
+}
+
+// stale is where records lie behind the end of the log when its tail is found: a
+// power cut lost what was before them. A broker that recovers ends its log before
+// them and writes over them, without erasing them first:
+//
+//	record record | lost | old record old record old record | 0 0 0
+//	record record new record | old record old record        | 0 0 0
+//
+// In the last line an old record seems to follow the newest one, and proves nothing.
+type stale struct {
+	from wire.PhyOffset   // where the log ended
+	end  wire.PhyOffset   // behind the last old record; 0: there are none
+	time commitlog.Millis // when the newest of them was stored
+}
+
+// isNew reports whether the record at offset at, which window starts with, is none
+// of the old ones.
+func (s *stale) isNew(at wire.PhyOffset, window []byte) bool {
+	return at < s.from || at >= s.end || storedAt(window) > s.time
 }
 
 var noPlace = place{min: wire.NoOffset, base: wire.NoOffset, at: wire.NoOffset, prev: wire.NoOffset}
@@ -56,7 +77,13 @@ func (t *tail) find(ctx context.Context, segs []commitlog.Segment) (place, error
 		return noPlace, err
 	}
 	p.seg = seg
-	if err := commitlog.Guard(func() error { return p.walk(ctx) }); err != nil {
+	if err := commitlog.Guard(func() error {
+		err := p.walk(ctx)
+		for err == nil && p.findStale() {
+			err = p.walk(ctx)
+		}
+		return err
+	}); err != nil {
 		return noPlace, errors.Join(err, seg.Close())
 	}
 	seg.releasePages()
@@ -84,6 +111,37 @@ func (p *place) walk(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// findStale looks for records behind the place where the log ends. It reports
+// whether the log has gone on meanwhile, so that what was found is none of these.
+func (p *place) findStale() (again bool) {
+	from := p.at
+	switch what, size := glance(p.seg.data[p.at.Sub(p.base):], p.at, p.seg.End); what {
+	case blank:
+		return false
+	case record:
+		from = p.at.Add(size)
+	}
+	p.stale = stale{from: from}
+	until := min(p.seg.End, from.Add(maxSearch))
+	for at := from; at < until; {
+		found := p.seg.search(at, until)
+		if found == wire.NoOffset {
+			break
+		}
+		window := p.seg.data[found.Sub(p.base):]
+		_, size := glance(window, found, p.seg.End)
+		at = found.Add(size)
+		p.stale.end, p.stale.time = at, max(p.stale.time, storedAt(window))
+		until = min(p.seg.End, at.Add(maxSearch))
+	}
+	if p.stale.end == 0 {
+		return false
+	}
+	// A broker at work writes in order: what is new behind follows what is new here.
+	what, _ := glance(p.seg.data[from.Sub(p.base):], from, p.seg.End)
+	return what == record || what == blank
 }
 
 // peek says what the segment begins with, reading the file.

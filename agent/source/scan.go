@@ -201,7 +201,7 @@ func (t *tail) turnOver(p place, why string) {
 	t.forget()
 	t.stuck, t.suspect = stuck{}, wire.NoOffset
 	t.min, t.base, t.at, t.seg = p.min, p.base, p.at, p.seg
-	t.prev, t.prevSize = p.prev, p.prevSize
+	t.prev, t.prevSize, t.stale = p.prev, p.prevSize, p.stale
 	changed := false
 	if known {
 		holds, err := t.proof.holds(t.opt.CommitLogDir, t.size)

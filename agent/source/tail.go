@@ -51,6 +51,7 @@ type tail struct {
 	proof     proof
 	stuck     stuck
 	behind    behind
+	stale     stale // behind the place where the tail was found
 
 	active   time.Time // when something last moved
 	naps     int       // since then
@@ -160,7 +161,13 @@ func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 
 // look advances over what is there.
 func (t *tail) look(now time.Time, more *bool) error {
-	err := commitlog.Guard(func() (err error) { *more, err = t.advance(now); return err })
+	err := commitlog.Guard(func() (err error) {
+		*more, err = t.advance(now)
+		if !*more && err == nil && t.proof.at != t.prev && now.Sub(t.active) >= nearFor {
+			t.keepProof()
+		}
+		return err
+	})
 	if err == nil {
 		t.faultyAt = time.Time{}
 		return nil
