@@ -1,12 +1,12 @@
 package stock
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -71,15 +71,21 @@ func (d *discarder) some() (err error) {
 	return nil
 }
 
-// truncate is one receive; false says to wait until there is something.
+// truncate is one receive; false says to wait until there is something. The
+// address that unix.Recvfrom makes room for would be an allocation each time.
 func (d *discarder) truncate(fd uintptr) bool {
 	for {
-		d.got, _, d.err = unix.Recvfrom(int(fd), d.buf[:d.want], unix.MSG_TRUNC|unix.MSG_DONTWAIT)
-		switch {
-		case errors.Is(d.err, unix.EINTR):
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&d.buf[0])), uintptr(d.want),
+			unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case unix.EINTR:
 			continue
-		case errors.Is(d.err, unix.EAGAIN):
+		case unix.EAGAIN:
 			return false
+		case 0:
+			d.got, d.err = int(n), nil
+		default:
+			d.got, d.err = 0, errno
 		}
 		return true
 	}
