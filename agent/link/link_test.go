@@ -2,92 +2,207 @@ package link_test
 
 import (
 	"context"
-	"math/rand/v2"
-	"net"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/haagent/haagent/agent/acks"
-	"github.com/haagent/haagent/agent/forge"
-	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/replica"
-	"github.com/haagent/haagent/agent/source"
 	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/agent/verify"
 	"github.com/haagent/haagent/wire"
 )
 
 func TestLink_ReplicatesAndAcks(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	w, err := forge.Open(forge.Options{Dir: filepath.Join(dir, "source"), SegmentSize: 64 * wire.KiB})
-	if err != nil {
-		t.Fatal(err)
+	m := newMaster(t, masterOptions{})
+	m.fill(500)
+	m.run()
+	s := startSlave(t, m.addr, slaveOptions{})
+	end := m.grow(1)
+	m.inReach(1)
+	within, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if got := m.table.Wait(within, end, 1); got != acks.PutOK {
+		t.Errorf("wait for %d ended with %s: replica %+v, source %+v", end, got, s.store.Ends(), m.src.Ends())
 	}
-	defer w.Close()
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 500 {
-		if _, err := w.Append(forge.RandomMessage(r, forge.Variety{})); err != nil {
-			t.Fatal(err)
+	s.untilState(state.Streaming)
+	if got := s.follower.SourceEnd(); got != end {
+		t.Errorf("the source ends at %d, says the follower, want %d", got, end)
+	}
+	if got := s.follower.Received(); got != end {
+		t.Errorf("received up to %d, want %d", got, end)
+	}
+	s.stop()
+	s.same(m.opt.dir, end)
+}
+
+// TestLink_EmptySourceFillsLater begins with nothing on either side; the first
+// segment does not begin at 0 (fault 12).
+func TestLink_EmptySourceFillsLater_Fault12(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]wire.PhyOffset{"at 0": 0, "above 0": 3 << 32} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMaster(t, masterOptions{start: start, unknown: true})
+			if err := m.w.Abandon(); err != nil {
+				t.Fatal(err)
+			}
+			emptyLog(t, m.opt.dir)
+			m.run()
+			s := startSlave(t, m.addr, slaveOptions{})
+			until(t, "an attempt", func() bool { return s.last().err != nil }) // nobody knows the segment size
+			s.never(state.Gap)
+			s.never(state.Diverged)
+			m.open()
+			s.untilState(state.Streaming)
+			if !s.store.Empty() {
+				t.Error("there is no message, but a segment")
+			}
+			end := m.grow(100)
+			m.acked("slave", end)
+			s.stop()
+			s.same(m.opt.dir, end)
+			s.never(state.Gap)
+		})
+	}
+}
+
+// TestLink_EmptySourceThatKnowsItsSegmentSize streams nothing, and then begins
+// above 0 without another connection.
+func TestLink_EmptySourceThatKnowsItsSegmentSize(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t, masterOptions{start: 1 << 32})
+	m.closeStore()
+	emptyLog(t, m.opt.dir)
+	m.run()
+	s := startSlave(t, m.addr, slaveOptions{})
+	s.untilState(state.Streaming)
+	m.inReach(1)
+	m.open()
+	end := m.grow(10)
+	m.acked("slave", end)
+	s.never(state.Gap)
+	s.never(state.Connecting)
+	s.stop()
+	s.same(m.opt.dir, end)
+}
+
+// TestLink_EachRecordAsItComes appends one by one: each is acked once the next
+// has begun, and the last when the broker says so.
+func TestLink_EachRecordAsItComes_I1(t *testing.T) {
+	t.Parallel()
+	m := startMaster(t, masterOptions{})
+	s := startSlave(t, m.addr, slaveOptions{ack: replica.AckDisk})
+	var end wire.PhyOffset
+	for range 100 {
+		var last wire.PhyOffset
+		last, end = m.fill(1)
+		if last > m.w.Min() {
+			m.acked("slave", last)
+		}
+		if got := s.store.Ends().Written; got > last {
+			t.Fatalf("I1: the record from %d has no successor, but %d was shipped", last, got)
 		}
 	}
-	src := source.New(source.Options{Dir: filepath.Join(dir, "source"), Settle: 50 * time.Millisecond})
-	table := acks.NewTable()
-	security, err := link.NewSecurity(link.SecurityOptions{Mode: "auto"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := link.NewServer(link.ServerOptions{Listener: l, Security: security, Source: src, Acks: table, Epoch: func() int64 { return 1 },
-		Self: link.Identity{Cluster: "c", BrokerName: "b", Node: "master"}})
-	lock, err := replica.AcquireLock(filepath.Join(dir, "replica"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := replica.Open(replica.Options{Dir: filepath.Join(dir, "replica"), SegmentSize: 64 * wire.KiB, Cluster: "c", BrokerName: "b"}, lock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	follower := link.NewFollower(link.FollowerOptions{Security: security, Self: link.Identity{Node: "slave"}, Store: store,
-		Target:  func() (link.Target, error) { return link.Target{Node: "master", Addr: l.Addr().String()}, nil },
-		OnState: func(s state.State, err error) { t.Log(s, err) }})
-	ctx, cancel := context.WithCancel(t.Context())
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return src.Run(ctx) })
-	group.Go(func() error { return server.Run(ctx) })
-	group.Go(func() error { return store.Run(ctx) })
-	group.Go(func() error { return follower.Run(ctx) })
-	wait, stop := context.WithTimeout(ctx, 10*time.Second)
-	defer stop()
-	for src.Ends().Confirmed < 0 {
-		if wait.Err() != nil {
-			t.Fatal("nothing confirmed")
+	m.word.say(end)
+	m.acked("slave", end)
+	s.stop()
+	s.same(m.opt.dir, end)
+}
+
+// TestLink_ResumesWithoutCopyingAgain restarts either side: what is held is not
+// sent again.
+func TestLink_ResumesWithoutCopyingAgain(t *testing.T) {
+	t.Parallel()
+	m := startMaster(t, masterOptions{})
+	r := startRelay(t, func() string { return m.addr })
+	s := startSlave(t, r.addr, slaveOptions{})
+	end := m.grow(500)
+	m.acked("slave", end)
+	for name, again := range map[string]func(){
+		"slave restarted": func() { s.stop(); s.run() },
+		"slave killed":    func() { s.kill(); s.run() },
+		"master restarted": func() {
+			m.stop()
+			m.run()
+			m.word.say(end)
+		},
+		"connection lost": r.cut,
+	} {
+		before := r.bytes(toSlave)
+		again()
+		m.acked("slave", end)
+		end = m.grow(1)
+		m.acked("slave", end)
+		if n := r.bytes(toSlave) - before; n > 32<<10 {
+			t.Errorf("%s: %d bytes were sent for one message", name, n)
 		}
 	}
-	end := src.Ends().Confirmed
-	for table.InReach() == 0 {
-		if wait.Err() != nil {
-			t.Fatal("nobody in reach")
-		}
+	s.stop()
+	s.same(m.opt.dir, end)
+	s.never(state.Diverged)
+}
+
+// TestLink_ShutdownIsToldAndReturnFollowedAtOnce: the follower knows at once
+// that its master stops, and comes back when it does (fault 40).
+func TestLink_ShutdownIsToldAndReturnFollowedAtOnce_Fault40(t *testing.T) {
+	t.Parallel()
+	timing := quick
+	timing.Silence = time.Minute
+	m := startMaster(t, masterOptions{timing: timing})
+	s := startSlave(t, m.addr, slaveOptions{timing: timing})
+	end := m.grow(10)
+	m.acked("slave", end)
+	began := time.Now()
+	m.stop()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the server took %v to stop", took)
 	}
-	if got := table.Wait(wait, end, 1); got != acks.PutOK {
-		t.Errorf("wait for %d ended with %s: replica %+v, source %+v", end, got, store.Ends(), src.Ends())
+	s.untilState(state.Connecting)
+	m.run()
+	m.word.say(end)
+	m.acked("slave", end)
+	began = time.Now()
+	s.stop()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the follower took %v to stop", took)
 	}
-	cancel()
-	if err := group.Wait(); err != nil {
-		t.Error(err)
+	m.inReach(0)
+}
+
+// TestLink_BothModesWithAKeyCarryTheSame streams over TLS, and in clear.
+func TestLink_BothModesWithAKeyCarryTheSame(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"tls", "clear"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			security := keySecurity(t, mode, 1)
+			m := startMaster(t, masterOptions{security: security})
+			s := startSlave(t, m.addr, slaveOptions{security: security})
+			end := m.grow(300)
+			m.acked("slave", end)
+			m.stop()
+			s.untilState(state.Connecting)
+			m.run()
+			end = m.grow(300)
+			m.acked("slave", end)
+			s.stop()
+			s.same(m.opt.dir, end)
+		})
 	}
-	if err := store.Close(); err != nil {
-		t.Error(err)
-	}
-	c, err := verify.Compare(t.Context(), filepath.Join(dir, "source"), filepath.Join(dir, "replica"), nil)
-	if err != nil || !c.Same() || c.IdenticalTo != end {
-		t.Errorf("stores are identical up to %d, want %d: %+v, %v", c.IdenticalTo, end, c, err)
+}
+
+func TestLink_WrongKeyIsAState(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"tls", "clear"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			m := startMaster(t, masterOptions{security: keySecurity(t, mode, 1)})
+			m.grow(3)
+			s := startSlave(t, m.addr, slaveOptions{security: keySecurity(t, mode, 2)})
+			s.untilProblem(state.Unauthorized, "wrong_key")
+			if !s.store.Empty() {
+				t.Error("bytes came from a master without our key")
+			}
+		})
 	}
 }

@@ -172,18 +172,18 @@ func (p *logPeer) reports(ctx context.Context) error {
 // take moves the replica's marks. What is reported must have been sent on this
 // connection and confirmed, or found equal at its beginning (I3).
 func (p *logPeer) take(r *wirelink.Report) error {
-	confirmed := p.server.opt.Source.Ends().Confirmed
+	ends := p.server.opt.Source.Ends()
 	if p.changed() { // looked at behind the ends, which change later
 		return sourceChanged()
 	}
 	p.mu.Lock()
-	limit := max(p.equal, min(p.sent, confirmed))
+	limit := max(p.equal, min(p.sent, ends.Confirmed))
 	if r.Verified > limit || r.Flushed > r.Verified {
 		p.mu.Unlock()
 		return &goodbye{wirelink.CodeProtocol, fmt.Sprintf("report of %d verified and %d flushed, %d was proven", r.Verified, r.Flushed, limit)}
 	}
 	p.marks = acks.Marks{Memory: max(p.marks.Memory, r.Verified), Disk: max(p.marks.Disk, r.Flushed)}
-	if p.marks.Memory >= confirmed {
+	if max(p.marks.Memory, ends.Min) >= ends.Confirmed {
 		p.synced, p.arrived = time.Now(), true
 	}
 	marks := p.marks
@@ -201,7 +201,7 @@ func (p *logPeer) sentUpTo(end wire.PhyOffset) {
 
 // status says how the replica is.
 func (p *logPeer) status(now time.Time) Replica {
-	confirmed := p.server.opt.Source.Ends().Confirmed
+	ends := p.server.opt.Source.Ends()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := Replica{Node: p.hello.Node, Addr: p.conn.RemoteAddr().String(), State: state.CatchingUp, Ack: level(p.hello.Ack),
@@ -209,7 +209,7 @@ func (p *logPeer) status(now time.Time) Replica {
 	if r.Ack == acks.Disk {
 		r.Acked = p.marks.Disk
 	}
-	r.Lag = max(0, max(confirmed, 0).Sub(max(r.Verified, 0)))
+	r.Lag = max(0, max(ends.Confirmed, 0).Sub(max(r.Verified, ends.Min, 0)))
 	if p.arrived && r.Lag <= inSync {
 		r.State = state.Streaming
 	}

@@ -23,8 +23,8 @@ type stream struct {
 
 	started   bool
 	confirmed wire.PhyOffset // the source's, as last told
-	sourceMin wire.PhyOffset // what Retention was told last
-	retained  time.Time      // when that was
+	sourceMin wire.PhyOffset // the source's, as last told
+	retained  time.Time      // when Retention was last told
 	state     state.State
 	bufs      [1][]byte
 	received  atomic.Int64
@@ -33,7 +33,7 @@ type stream struct {
 
 // begin tells the source to start.
 func (st *stream) begin(ctx context.Context, from wire.PhyOffset) error {
-	st.confirmed = st.source.Confirmed
+	st.confirmed, st.sourceMin = st.source.Confirmed, st.source.Min
 	st.received.Store(int64(st.store.Ends().Verified))
 	st.f.received.Store(st.received.Load())
 	st.f.sourceEnd.Store(int64(st.source.Confirmed))
@@ -150,17 +150,19 @@ func (st *stream) other(t wirelink.Type, payload []byte) error {
 // retain drops old segments: at once when the source's beginning moves, and now
 // and then for what has only grown old.
 func (st *stream) retain(sourceMin wire.PhyOffset) error {
-	if st.f.opt.Retention == nil || sourceMin == wire.NoOffset || sourceMin == st.sourceMin && time.Since(st.retained) < st.f.opt.Timing.Heartbeat {
+	moved := sourceMin != st.sourceMin
+	st.sourceMin = sourceMin
+	if st.f.opt.Retention == nil || sourceMin == wire.NoOffset || !moved && time.Since(st.retained) < st.f.opt.Timing.Heartbeat {
 		return nil
 	}
-	st.sourceMin, st.retained = sourceMin, time.Now()
+	st.retained = time.Now()
 	return replica.Problem(st.store.Dir(), st.f.opt.Retention(sourceMin))
 }
 
 // progress derives the state from verified ends alone (I9).
 func (st *stream) progress() {
-	verified := max(st.store.Ends().Verified, 0)
-	lag := max(st.confirmed, 0).Sub(verified)
+	// A log may begin anywhere: an empty replica lacks nothing that is not there.
+	lag := max(st.confirmed, 0).Sub(max(st.store.Ends().Verified, st.sourceMin, 0))
 	now := state.CatchingUp
 	if lag <= 0 || st.state == state.Streaming && lag <= inSync {
 		now = state.Streaming
