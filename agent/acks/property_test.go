@@ -25,7 +25,7 @@ func (n modelNode) acked() wire.PhyOffset {
 
 // modelWaiter is somebody who waits; result is empty as long as they do.
 type modelWaiter struct {
-	real   *waiter
+	waiter *waiter
 	offset wire.PhyOffset
 	n      int
 	result Result
@@ -155,12 +155,12 @@ func (m *model) wait(t *rapid.T) {
 	if asked < 0 {
 		asked = nobodyHolds // as Wait does
 	}
-	real, result := m.table.enter(asked, n)
-	if want := m.answer(offset, n); result != want || (real == nil) != (want != "") {
+	w, result := m.table.enter(asked, n)
+	if want := m.answer(offset, n); result != want || (w == nil) != (want != "") {
 		t.Fatalf("wait for %d by %d: %q, want %q", offset, n, result, want)
 	}
-	if real != nil {
-		m.waiters = append(m.waiters, &modelWaiter{real: real, offset: offset, n: n})
+	if w != nil {
+		m.waiters = append(m.waiters, &modelWaiter{waiter: w, offset: offset, n: n})
 	}
 }
 
@@ -170,11 +170,11 @@ func (m *model) abandon(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(m.waiters)-1).Draw(t, "waiter")
 	w := m.waiters[i]
-	if got := m.table.abandon(w.real, w.n); got != (w.result == "") {
+	if got := m.table.abandon(w.waiter, w.n); got != (w.result == "") {
 		t.Fatalf("abandoned %v, answered %q", got, w.result)
 	}
 	if w.result != "" {
-		if got := <-w.real.answer; got != w.result {
+		if got := <-w.waiter.answer; got != w.result {
 			t.Fatalf("answered %q, want %q", got, w.result)
 		}
 	}
@@ -208,7 +208,7 @@ func (m *model) check(t *rapid.T) {
 		if w.result == "" {
 			waiting++
 		}
-		if answered := len(w.real.answer) == 1; answered != (w.result != "") {
+		if answered := len(w.waiter.answer) == 1; answered != (w.result != "") {
 			t.Fatalf("wait for %d by %d: answered %v, should have been told %q", w.offset, w.n, answered, w.result)
 		}
 	}
