@@ -179,8 +179,8 @@ func (s *Snapshotter) snapshot(ctx context.Context) (databases bool, err error) 
 	// The clock survives a restart of the agent, and a count of at most one
 	// snapshot a millisecond does not overtake it. What goes over the link has
 	// whole milliseconds.
-	next.TakenAt = time.UnixMilli(taken.UnixMilli())
-	next.Generation = uint64(max(taken.UnixMilli(), 0))
+	ms := max(taken.UnixMilli(), 0)
+	next.TakenAt, next.Generation = time.UnixMilli(ms), uint64(ms)
 	s.log(tables, skipped, err)
 
 	s.mu.Lock()

@@ -34,6 +34,16 @@ func manyTopics(version int) []byte {
 	return append(b, "\n\t}\n}"...)
 }
 
+// putMany writes a version of it, and keeps nothing but its size and hash.
+func putMany(t *testing.T, dir string, version int) (wire.ByteSize, Hash) {
+	t.Helper()
+	b := manyTopics(version)
+	if err := os.WriteFile(filepath.Join(dir, "config", "topics.json"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return wire.ByteSize(len(b)), hashed(b)
+}
+
 // inUse is what is reachable.
 func inUse() wire.ByteSize {
 	runtime.GC()
@@ -55,13 +65,8 @@ func TestPair_LargeTableThatChanges_Fault56(t *testing.T) {
 	var size, first wire.ByteSize
 	const versions = 3
 	for v := 1; v <= versions; v++ {
-		content := manyTopics(v)
-		size = wire.ByteSize(len(content))
-		if err := os.WriteFile(filepath.Join(p.src, "config", "topics.json"), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		hash := hashed(content)
-		content = nil
+		var hash Hash
+		size, hash = putMany(t, p.src, v)
 		if err := p.bring(&out, &in, taken(t, p.s)); err != nil {
 			t.Fatal(err)
 		}
