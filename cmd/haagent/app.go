@@ -114,7 +114,10 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
 		Name:                   "haagent",
 		Usage:                  "live, bootable replicas of RocketMQ broker stores",
-		UsageText:              "haagent --role slave --dir DIR --master HOST:10911   follow a broker\n   haagent COMMAND [options]",
+		UsageText: "haagent --role master --dir DIR --join HOST          beside a broker\n" +
+			"   haagent --role slave --dir DIR --join HOST           a replica of it\n" +
+			"   haagent --role slave --dir DIR --master HOST:10911   a replica of a broker without agent\n" +
+			"   haagent COMMAND [options]",
 		Description:            description,
 		Version:                version,
 		HideVersion:            true,
@@ -129,7 +132,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		UseShortOptionHandling: false,
 		CustomAppHelpTemplate:  helpTemplate,
 		Commands: []*cli.Command{
-			demoCommand(), statusCommand(), membersCommand(), waitCommand(), verifyCommand(), promoteCommand(), resyncCommand(), versionCommand(),
+			demoCommand(), statusCommand(), membersCommand(), waitCommand(), keygenCommand(), verifyCommand(), promoteCommand(), resyncCommand(), versionCommand(),
 		},
 	}
 	for _, c := range app.Commands {
@@ -138,10 +141,12 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	return app
 }
 
-const description = `haagent stands beside a replica directory and follows a running, unmodified
-broker: it copies the whole commit log and the config files, checks every
-message, and tells the broker's waiting producers the truth about what it has.
-The directory boots under an unmodified broker after haagent promote.`
+const description = `haagent keeps a live, bootable copy of a broker's store on another machine.
+As slave it follows a master agent that gossip finds, or, told by --master, an
+unmodified broker alone: it copies the whole commit log and the config files,
+checks every message, and acks what it has. As master it stands beside the broker,
+serves such slaves, and answers whoever waits for them. An unmodified broker boots
+on the copy after haagent promote.`
 
 const helpTemplate = `haagent - {{.Usage}}
 
