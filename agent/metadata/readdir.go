@@ -18,7 +18,7 @@ var ErrUnsettled = errors.New("config file did not settle")
 type ReadOptions struct {
 	// Tries is how often a file that is being written is looked at, 10 by default.
 	Tries int
-	// Pause is the time between the tries, 50 ms by default.
+	// Pause is about the time between the tries, 50 ms by default.
 	Pause time.Duration
 	// Backups allows NAME.bak in the place of a NAME that is missing, empty or not
 	// whole after all tries, as a broker does at its start. A broker that runs has
@@ -88,7 +88,9 @@ func ReadDir(ctx context.Context, dir string, o ReadOptions) ([]File, []Skipped,
 		if open = again; len(open) == 0 || try == o.Tries {
 			break
 		}
-		if err := pause(ctx, o.Pause); err != nil {
+		// Not the same each time: a broker that writes as regularly as that would be
+		// met at the same step again and again.
+		if err := pause(ctx, o.Pause*time.Duration(5+3*try%7)/8); err != nil {
 			return nil, nil, err
 		}
 	}

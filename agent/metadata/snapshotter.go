@@ -110,7 +110,8 @@ func NewSnapshotter(o SnapshotterOptions) *Snapshotter {
 const retryInterval = 2 * time.Second
 
 // restFactor bounds the share of one core that a source takes that changes all
-// the time: after a snapshot hints rest this many times as long as it took.
+// the time: after a snapshot hints rest this many times as long as reading and
+// checking took.
 const restFactor = 3
 
 // Run takes a snapshot at once, then one every interval and soon after each hint,
@@ -141,7 +142,7 @@ func (s *Snapshotter) Run(ctx context.Context) error {
 			continue
 		case <-timer.C:
 		}
-		start := time.Now()
+		start, spent := time.Now(), s.cache.spent
 		databases, err := s.snapshot(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -150,8 +151,7 @@ func (s *Snapshotter) Run(ctx context.Context) error {
 		if err != nil {
 			wait = min(wait, retryInterval)
 		}
-		end := time.Now()
-		rested = end.Add(restFactor * end.Sub(start))
+		rested = time.Now().Add(restFactor * (s.cache.spent - spent))
 		if due = start.Add(wait); due.Before(rested) {
 			due = rested
 		}

@@ -19,7 +19,8 @@ type fileCache struct {
 	// reread is after how long a file is read again whatever its times say.
 	reread time.Duration
 	files  map[string]cachedFile
-	reads  int // how often a content was read, for tests
+	reads  int           // how often a content was read, for tests
+	spent  time.Duration // on reading and checking, all in all
 }
 
 // cachedFile is the outcome of the last read that met a file at rest: what is in
@@ -45,6 +46,8 @@ func (c *fileCache) read(dir, name string) (file File, err error) {
 		return old.file, old.err
 	}
 	c.reads++
+	start := time.Now()
+	defer func() { c.spent += time.Since(start) }()
 	file, size, err := c.take(f, before, name, old.file)
 	if !atRest(err) {
 		return File{}, err
