@@ -5,6 +5,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,8 +28,12 @@ import (
 const (
 	readmeMaster   = "10.0.0.5:10911"
 	readmeStore    = "/var/lib/rocketmq/store"
+	readmeSource   = "/data/rocketmq/store"      // the broker's, in a pair
+	readmeReplica  = "/var/lib/rocketmq/replica" // and that of the pair's slave
+	readmeSeed     = "--join 10.0.0.5"
 	readmePromoted = "10.0.0.6:10911"              // the broker on the promoted replica
 	readmeOld      = "/var/lib/rocketmq/old-store" // the store of the master that is gone
+	readmeBroker   = "broker-1"
 	readmeNode     = "replica-1"
 )
 
@@ -46,6 +53,7 @@ type readme struct {
 	dir   string // of the replica
 	names *strings.Replacer
 	agent *haagent // the one that was started last
+	pair  string   // the status page of the pair's master
 
 	commands, samples int // run and compared
 }
@@ -64,8 +72,12 @@ func TestReadme_EveryCommandRuns(t *testing.T) {
 	r.driver = brokertest.StartDriver(t, version, r.ns.Addr)
 	r.sent = r.driver.Send(t, brokertest.SendSpec{Topic: "orders", Count: 2000, Threads: 2})
 	r.driver.CommitOffsets(t, "billing", "orders", map[int]int64{0: 7})
-	r.names = strings.NewReplacer(readmeMaster, master.Addr(), readmeStore, r.dir,
-		"/usr/local/bin/", r.bin+"/", "/etc/rocketmq/", t.TempDir()+"/", "sudo ", "")
+	seed := freeAddr(t)
+	r.pair = freeAddr(t)
+	r.names = strings.NewReplacer(readmeMaster, master.Addr(), readmeStore, r.dir, readmeSource, master.Dir(), readmeReplica, filepath.Join(t.TempDir(), "replica"),
+		"--role master", "--role master --gossip-bind "+seed+" --link-bind 127.0.0.1:0 --broker "+master.Addr()+" --http "+r.pair,
+		readmeSeed, "--join "+seed+" --gossip-bind 127.0.0.1:0 --http 127.0.0.1:0",
+		"/usr/local/bin/", r.bin+"/", "/etc/rocketmq/", t.TempDir()+"/", "/etc/haagent/", t.TempDir()+"/", "sudo ", "")
 	r.play("README.md")
 	if r.source == master {
 		t.Fatal("README.md boots no broker on the replica")
@@ -77,7 +89,7 @@ func TestReadme_EveryCommandRuns(t *testing.T) {
 	if got := verifySame(t, r.source.Dir(), r.dir); got < lastByte(r.sent) {
 		t.Errorf("on the way back: identical up to %d, messages end at %d", got, lastByte(r.sent))
 	}
-	if r.commands < 12 || r.samples < 4 {
+	if r.commands < 17 || r.samples < 6 {
 		t.Errorf("%d commands and %d samples were found: are the fences still read?", r.commands, r.samples)
 	}
 }
@@ -113,9 +125,17 @@ func (r *readme) run(command string) string {
 	case command == "make test":
 		r.runsInCI(command) // this test is a part of it
 		return ""
-	case strings.HasPrefix(command, "haagent --role slave "):
-		r.startAgent(command)
+	case strings.HasPrefix(command, "haagent --role master "):
+		r.startAgent(command, r.source.Dir(), state.Serving)
 		return ""
+	case strings.HasPrefix(command, "haagent --role slave ") && strings.Contains(command, " --join "):
+		r.startAgent(command, r.names.Replace(readmeReplica), state.Streaming)
+		return ""
+	case strings.HasPrefix(command, "haagent --role slave "):
+		r.startAgent(command, r.dir, state.Streaming)
+		return ""
+	case command == "haagent members", strings.HasPrefix(command, "haagent wait "):
+		return r.shell(command + " --http " + r.pair)
 	case strings.HasPrefix(command, "haagent promote "):
 		r.source.Kill()
 		out := r.shell(command)
@@ -154,36 +174,37 @@ func (r *readme) shell(command string) string {
 }
 
 // startAgent starts the installed haagent as the document says and waits
-// until it is in sync and has the config files.
-func (r *readme) startAgent(command string) {
+// until it is in the state, has all of the log, and the config files.
+func (r *readme) startAgent(command, dir string, want state.State) {
 	r.t.Helper()
 	args := strings.Fields(r.names.Replace(command))
-	r.agent = &haagent{t: r.t, cmd: self(filepath.Join(r.bin, args[0]), args[1:]...), dir: r.dir, done: make(chan struct{})}
-	r.agent.cmd.Stderr = &r.agent.log
-	if err := r.agent.cmd.Start(); err != nil {
+	agent := &haagent{t: r.t, cmd: self(filepath.Join(r.bin, args[0]), args[1:]...), dir: dir, done: make(chan struct{})}
+	agent.cmd.Stderr = &agent.log
+	if err := agent.cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
 	go func() {
-		defer close(r.agent.done)
-		err := r.agent.cmd.Wait()
+		defer close(agent.done)
+		err := agent.cmd.Wait()
 		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 			r.t.Errorf("wait for haagent: %v", err)
 		}
-		r.agent.code = r.agent.cmd.ProcessState.ExitCode()
+		agent.code = agent.cmd.ProcessState.ExitCode()
 	}()
-	r.t.Cleanup(r.agent.kill)
+	r.t.Cleanup(agent.kill)
 	r.t.Logf("$ %s", command)
 	end := brokerEnd(r.t, r.source)
 	waitFor(r.t, "the agent to be in sync", func() (string, bool) {
-		s, err := control.DialSocket(replica.AgentDir(r.dir)).Status(r.t.Context())
+		s, err := control.DialSocket(replica.AgentDir(dir)).Status(r.t.Context())
 		if err != nil {
-			return err.Error(), r.agent.ended()
+			return err.Error(), agent.ended()
 		}
-		return s.Reason, s.State == state.Streaming && s.Offsets.Flushed >= end && len(s.Metadata.Files) > 0
+		return s.Reason, s.State == want && s.Offsets.Verified >= end && (want == state.Serving || s.Offsets.Flushed >= end) && len(s.Metadata.Files) > 0
 	})
-	if r.agent.ended() {
-		r.t.Fatalf("%s ended:\n%s", command, r.agent.log.String())
+	if agent.ended() {
+		r.t.Fatalf("%s ended:\n%s", command, agent.log.String())
 	}
+	r.agent = agent
 }
 
 // lastByte returns where the last of the messages ends, or a little before.
@@ -238,6 +259,7 @@ func (r *readme) runsInCI(command string) {
 func (r *readme) compare(document string, commands []string, printed string, sample []string) {
 	r.t.Helper()
 	if host, err := os.Hostname(); err == nil {
+		printed = strings.ReplaceAll(printed, host+"/broker-a/0", readmeBroker+"/broker-a/0")
 		printed = strings.ReplaceAll(printed, host+"/", readmeNode+"/")
 	}
 	got := strings.Split(strings.TrimSuffix(printed, "\n"), "\n")
@@ -299,4 +321,27 @@ func fencedBlocks(markdown string) []fencedBlock {
 		}
 	}
 	return blocks
+}
+
+// freeAddr returns an address on loopback that nobody has now, for TCP and UDP.
+// It is below the ports that connections get, so that none takes it meanwhile.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		p, err := net.ListenPacket("udp", addr)
+		if err := errors.Join(l.Close(), err); err != nil {
+			continue
+		}
+		if err := p.Close(); err != nil {
+			continue
+		}
+		return addr
+	}
+	t.Fatal("no free port on loopback")
+	return ""
 }
