@@ -18,6 +18,7 @@ type logPeer struct {
 	*pipe
 	server      *Server
 	hello       *wirelink.Hello
+	turn        uint64         // of the hello
 	incarnation uint64         // of the source, from before the replica's bytes were compared with it
 	equal       wire.PhyOffset // the replica's verified end, where its bytes were found equal
 	end         chan error     // one slot: ends the connection from outside
@@ -30,8 +31,8 @@ type logPeer struct {
 	arrived bool      // it has had everything once
 }
 
-func newLogPeer(s *Server, session *Session, h *wirelink.Hello, incarnation uint64, equal wire.PhyOffset) *logPeer {
-	return &logPeer{pipe: newPipe(session, s.opt.Timing.Silence), server: s, hello: h, incarnation: incarnation, equal: equal, end: make(chan error, 1),
+func newLogPeer(s *Server, session *Session, h *wirelink.Hello, turn, incarnation uint64, equal wire.PhyOffset) *logPeer {
+	return &logPeer{pipe: newPipe(session, s.opt.Timing.Silence), server: s, hello: h, turn: turn, incarnation: incarnation, equal: equal, end: make(chan error, 1),
 		sent: wire.NoOffset, marks: acks.Marks{Memory: wire.NoOffset, Disk: wire.NoOffset}}
 }
 
@@ -39,12 +40,14 @@ func newLogPeer(s *Server, session *Session, h *wirelink.Hello, incarnation uint
 func (p *logPeer) run(ctx context.Context) error {
 	var from wire.PhyOffset
 	err := p.alone(ctx, func() (err error) { from, err = p.prepare(ctx); return err })
+	if err == nil {
+		p.sent = from
+		err = p.server.enter(p)
+	}
 	if err != nil {
 		_ = p.part(ctx, err) // what matters is why
 		return err
 	}
-	p.sent = from
-	p.server.enter(p)
 	defer p.server.leave(p)
 	s := newSender(p, from)
 	defer s.close()
@@ -55,9 +58,13 @@ func (p *logPeer) run(ctx context.Context) error {
 // supersede ends the connection: its node has made another one.
 func (p *logPeer) supersede() {
 	select {
-	case p.end <- &goodbye{wirelink.CodeSuperseded, "this node has connected again"}:
+	case p.end <- superseded():
 	default:
 	}
+}
+
+func superseded() error {
+	return &goodbye{wirelink.CodeSuperseded, "this node has connected again"}
 }
 
 func level(a wirelink.Ack) acks.Level {

@@ -82,8 +82,9 @@ type Server struct {
 	opt ServerOptions
 	err error // of the options
 
-	mu    sync.Mutex
-	peers map[string]*logPeer // by node: the newest log connection of each
+	mu     sync.Mutex
+	hellos uint64              // counts hellos; guarded by mu
+	peers  map[string]*logPeer // by node: the newest log connection of each; guarded by mu
 }
 
 // NewServer returns a Server that does nothing before Run.
@@ -148,6 +149,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) error {
 	if refuse != nil {
 		return errors.Join(refuse, session.Refuse(refuse.code, refuse.text))
 	}
+	turn := s.nextTurn()
 	incarnation := s.opt.Source.Incarnation() // before anything is compared
 	welcome, equal := s.welcome(hello)
 	if err := session.SendWelcome(ctx, welcome); err != nil {
@@ -157,7 +159,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) error {
 	if hello.Channel == wirelink.ChannelMetadata {
 		err = newConfigPeer(s, session).run(ctx)
 	} else {
-		err = newLogPeer(s, session, hello, incarnation, equal).run(ctx)
+		err = newLogPeer(s, session, hello, turn, incarnation, equal).run(ctx)
 	}
 	return &peerError{node: hello.Node, channel: hello.Channel, err: err}
 }
@@ -249,16 +251,30 @@ func verdict(v source.Verdict) wirelink.Verdict {
 	return wirelink.Unknown
 }
 
-// enter makes p the connection of its node, here and in the ack table at once;
-// the one before is ended (I4).
-func (s *Server) enter(p *logPeer) {
+// nextTurn numbers the hellos. A replica makes a connection only when it has
+// given up the one before, so of two the one with the later hello lives,
+// whichever starts later.
+func (s *Server) nextTurn() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.row = s.opt.Acks.Join(p.hello.Node, level(p.hello.Ack))
+	s.hellos++
+	return s.hellos
+}
+
+// enter makes p the connection of its node, here and in the ack table at once;
+// the one before is ended (I4).
+func (s *Server) enter(p *logPeer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if old := s.peers[p.hello.Node]; old != nil {
+		if old.turn > p.turn {
+			return superseded()
+		}
 		old.supersede()
 	}
+	p.row = s.opt.Acks.Join(p.hello.Node, level(p.hello.Ack))
 	s.peers[p.hello.Node] = p
+	return nil
 }
 
 func (s *Server) leave(p *logPeer) {
