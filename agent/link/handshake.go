@@ -80,7 +80,7 @@ func (s *Session) farewell(last wirelink.Message) error {
 	}
 	if half, ok := s.raw.(interface{ CloseWrite() error }); ok {
 		if err := half.CloseWrite(); err != nil {
-			return nil //nolint:nilerr // the message is sent, and the peer is gone
+			return nil
 		}
 	}
 	_, _ = io.CopyN(io.Discard, s.raw, lingerSize) // until the peer closes, in most cases

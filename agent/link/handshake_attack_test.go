@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/state"
@@ -258,9 +259,13 @@ func TestClear_OwnWordsProveNothing(t *testing.T) {
 
 	// Two agents of which each is made to believe that the other one dialed.
 	a, b := tcpPair(t)
+	hasty, err := link.NewSecurity(link.SecurityOptions{Mode: "clear", Keys: keys(t, "a"), Timeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
 	first, second := make(chan end), make(chan end)
-	go func() { first <- listen(ctx, s, a) }()
-	go func() { second <- listen(ctx, security(t, "clear", "a"), b) }()
+	go func() { first <- listen(ctx, hasty, a) }()
+	go func() { second <- listen(ctx, hasty, b) }()
 	got := [2]end{<-first, <-second}
 	for _, e := range got {
 		if e.session != nil || e.err == nil {

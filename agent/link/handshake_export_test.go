@@ -34,6 +34,6 @@ func (s *Security) Speaking(least, most uint16) *Security {
 }
 
 // ProofOf returns the proof of a derived key, as docs/protocol.md has it.
-func ProofOf(derived []byte, dialer, listener []byte, payloads ...[]byte) [32]byte {
+func ProofOf(derived, dialer, listener []byte, payloads ...[]byte) [32]byte {
 	return proof(derived, [2][]byte{dialer, listener}, payloads...)
 }

@@ -68,7 +68,7 @@ func (s *Session) ReadHello(ctx context.Context) (*wirelink.Hello, error) {
 		if err != nil {
 			return s.malformed(err)
 		}
-		hello = m.(*wirelink.Hello) //nolint:errcheck // Decode returns the type that it was asked for
+		hello = m.(*wirelink.Hello)
 		s.digests = len(hello.Digests)
 		s.reader.Expect()
 		return nil
@@ -128,7 +128,7 @@ func (s *Session) ReadWelcome(ctx context.Context) (*wirelink.Welcome, error) {
 		if err != nil {
 			return s.malformed(err)
 		}
-		welcome = m.(*wirelink.Welcome) //nolint:errcheck // Decode returns the type that it was asked for
+		welcome = m.(*wirelink.Welcome)
 		if len(welcome.Verdicts) != s.digests {
 			return s.malformed(fmt.Errorf("%w: %d verdicts on %d digests", wirelink.ErrFrame, len(welcome.Verdicts), s.digests))
 		}
@@ -172,7 +172,7 @@ func (s *Session) refused(payload []byte) error {
 	if err != nil {
 		return s.malformed(err)
 	}
-	r := m.(*wirelink.Refuse) //nolint:errcheck // Decode returns the type that it was asked for
+	r := m.(*wirelink.Refuse)
 	refused := &RefusedError{Code: r.Code, Text: r.Text}
 	if r.Code == wirelink.CodeUnauthorized {
 		return wrongKey(fmt.Sprintf("the agent at %v does not accept our key", s.raw.RemoteAddr()), refused)

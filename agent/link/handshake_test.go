@@ -154,7 +154,7 @@ func TestSession_RefusesWhatCannotBeSent(t *testing.T) {
 	s := security(t, "clear", "a")
 	ctx := t.Context()
 	d, l := tcpPair(t)
-	go listen(ctx, s, l) //nolint:errcheck // it ends with the dialer
+	go listen(ctx, s, l)
 	session, err := s.Connect(ctx, d)
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func TestGolden_AllAreUsed(t *testing.T) {
 func TestReader_CutAtEveryByte(t *testing.T) {
 	for _, g := range goldens {
 		frame := golden(t, g.name)
-		for cut := range len(frame) {
+		for cut := range frame {
 			want := io.ErrUnexpectedEOF
 			if cut == 0 {
 				want = io.EOF
@@ -88,7 +88,7 @@ func TestDecode_CutAtEveryByte(t *testing.T) {
 		payload := golden(t, g.name)[link.HeaderSize:]
 		_, isTransfer := g.want.(*link.Transfer)
 		_, isFile := g.want.(*link.File)
-		for cut := range len(payload) {
+		for cut := range payload {
 			m, err := link.Decode(g.want.Type(), payload[:cut])
 			if (isTransfer || isFile) && err == nil { // the bytes at the end have no length of their own
 				if m.Type() != g.want.Type() || !bytes.Equal(m.Append(nil)[link.HeaderSize:], payload[:cut]) {

@@ -105,7 +105,7 @@ func TestNegotiate_HighestOfBoth(t *testing.T) {
 
 func TestGreeting_CutAtEveryByte(t *testing.T) {
 	b := golden(t, "greeting")
-	for cut := range len(b) {
+	for cut := range b {
 		want := io.ErrUnexpectedEOF
 		if cut == 0 {
 			want = io.EOF

@@ -77,7 +77,7 @@ var goldens = []struct {
 }
 
 // rawFrame makes a frame out of anything; the checksum is right.
-func rawFrame(t byte, flags byte, reserved uint16, payload []byte) []byte {
+func rawFrame(t, flags byte, reserved uint16, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(payload)))
 	b = append(b, t, flags)
 	b = binary.BigEndian.AppendUint16(b, reserved)

@@ -228,7 +228,7 @@ func TestAppendTransfer_IsTheHeadOfATransfer(t *testing.T) {
 
 func TestParseTransfer_RefusesWhatDecodeRefuses(t *testing.T) {
 	payload := golden(t, "transfer")[link.HeaderSize:]
-	for cut := range len(payload) {
+	for cut := range payload {
 		_, decodeErr := link.Decode(link.TypeTransfer, payload[:cut])
 		_, _, _, err := link.ParseTransfer(payload[:cut])
 		if (err == nil) != (decodeErr == nil) {
