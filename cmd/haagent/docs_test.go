@@ -77,7 +77,7 @@ func headings(text string) []string {
 
 var (
 	stateWord   = regexp.MustCompile(`(?m)^\s+(\w+)\s+State = "([a-z_]+)"`)
-	problemCode = regexp.MustCompile(`problem\(state\.(\w+), "([a-z_]+)"`)
+	problemCode = regexp.MustCompile(`Problemf\(state\.(\w+), "([a-z_]+)"`)
 	literalCode = regexp.MustCompile(`State: state\.(\w+), Code: "([a-z_]+)"`)
 	codeRow     = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ((?:`[a-z_]+`(?:, )?)+) \\|")
 	quoted      = regexp.MustCompile("`([a-z_]+)`")
@@ -168,7 +168,7 @@ func TestDocs_ExitCodesAreThose(t *testing.T) {
 	}
 	_, help, _ := strings.Cut(helpTemplate, "EXIT CODES")
 	helped := regexp.MustCompile(`\b\d+\b`).FindAllString(help, -1)
-	if !slices.Equal(documented, helped) || len(helped) != exitLocked+1 {
+	if !slices.Equal(documented, helped) || len(helped) != exitNoSlave+1 {
 		t.Errorf("docs/operations.md has exit codes %v, --help %v", documented, helped)
 	}
 }
