@@ -214,7 +214,7 @@ func TestSource_DeleteWhileReading_Fault13(t *testing.T) {
 	}
 	last, _ := fill(t, w, r, 3)
 	s.until("the end", func(e source.Ends) bool { return e.Confirmed == last && e.Min == w.Min() })
-	s.untilState("")
+	s.untilWell()
 }
 
 func TestSource_ManyListenersWake(t *testing.T) {

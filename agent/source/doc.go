@@ -3,7 +3,7 @@
 //
 // A broker stores records through a memory map, so the kernel reports no write
 // to anybody: the tail is polled through a map of its own, every fraction of a
-// millisecond near traffic and a hundred times a second when nothing comes.
+// millisecond near traffic, and the less the longer nothing comes.
 //
 // # Ends
 //

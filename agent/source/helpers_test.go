@@ -12,7 +12,6 @@ import (
 
 	"github.com/haagent/haagent/agent/forge"
 	"github.com/haagent/haagent/agent/source"
-	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -99,23 +98,15 @@ func (r *running) state() error {
 	return r.states[len(r.states)-1]
 }
 
-// untilState waits until the last thing told has the code; "" stands for well.
-func (r *running) untilState(code string) *state.Problem {
+// untilWell waits until the last thing told is that all is well.
+func (r *running) untilWell() {
 	r.t.Helper()
 	limit := time.After(patience)
-	for {
-		err := r.state()
-		p := state.AsProblem(err)
-		if p != nil && p.Code == code || err == nil && code == "" {
-			if p != nil && (p.Try == "" || p.Reason == "") {
-				r.t.Errorf("a problem without a next step: %+v", p)
-			}
-			return p
-		}
+	for r.state() != nil {
 		select {
 		case <-r.told:
 		case <-limit:
-			r.t.Fatalf("state %q did not come, but %v", code, err)
+			r.t.Fatalf("it is not well: %v", r.state())
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestTail_NeverAheadOfTheBroker_I1(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		start := wire.PhyOffset(rapid.Int64Range(0, 1<<40).Draw(rt, "start")).SegmentBase(propertySegment)
 		x := &world{t: rt, dir: dir, complete: start, last: wire.NoOffset, before: noEnds, incarnation: 1}
 		x.open(start)

@@ -37,11 +37,11 @@ func (t *tail) scan(ctx context.Context, now time.Time) error {
 		t.size = size
 		t.src.size.Store(int64(size))
 	}
-	why := ""
-	if t.base == wire.NoOffset {
-		why = "a log was found"
-	} else if why, err = t.disturbed(segs, now); err != nil {
-		return err
+	why := "a log was found"
+	if t.base != wire.NoOffset {
+		if why, err = t.disturbed(segs, now); err != nil {
+			return err
+		}
 	}
 	if why != "" {
 		p, err := t.find(ctx, segs)

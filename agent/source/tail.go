@@ -11,13 +11,18 @@ import (
 	"github.com/haagent/haagent/wire"
 )
 
-// How the tail is polled. Near traffic a look comes every nearPoll; without, the
-// pause grows with the time that nothing came, from the first to the last.
+// How the tail is polled. Near traffic a look comes every nearPoll. Without, the
+// pause grows with the time that nothing came. It is the wake-ups that cost, not
+// the looks, so that a log that rests for long is looked at less than one that
+// rests between two messages.
 const (
-	nearPoll   = 100 * time.Microsecond
-	nearFor    = 20 * time.Millisecond
-	maxPoll    = 10 * time.Millisecond
-	pollGrowth = 20 // the pause is this part of the time since the last change
+	nearPoll = 100 * time.Microsecond
+	nearFor  = 5 * time.Millisecond
+	idlePoll = 10 * time.Millisecond // after a fifth of a second
+	restPoll = 50 * time.Millisecond // after 10 s
+
+	idleGrowth = 20  // the pause is this part of the time since the last move,
+	restGrowth = 200 // and then this one
 
 	// findPoll is how often segments are looked for while there are none.
 	findPoll = 200 * time.Millisecond
@@ -80,6 +85,9 @@ func newTail(s *Source) *tail {
 
 func (t *tail) close() {
 	t.closeSegments()
+	if t.wanted {
+		t.opt.Authority.Want(false)
+	}
 	t.answer()
 }
 
@@ -197,7 +205,7 @@ func (t *tail) pace(now time.Time) time.Duration {
 		t.naps++
 		return nearPoll
 	}
-	return min(max(idle/pollGrowth, time.Millisecond), maxPoll)
+	return min(max(min(idle/idleGrowth, idlePoll), idle/restGrowth, time.Millisecond), restPoll)
 }
 
 // publish stores the ends for everybody and wakes who waits for a move.
@@ -219,11 +227,9 @@ func (t *tail) publish(now time.Time) {
 	}
 	t.src.ends.store(e)
 	t.src.listeners.wake()
-	if want := e.Visible > e.Confirmed; want != t.wanted {
+	if want := e.Visible > e.Confirmed; want != t.wanted && t.opt.Authority != nil {
 		t.wanted = want
-		if t.opt.Authority != nil {
-			t.opt.Authority.Want(want)
-		}
+		t.opt.Authority.Want(want)
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 	"github.com/haagent/haagent/wire"
 )
 
-// TestTail_NextRecordConfirms_I1 appends and looks: Confirmed is behind the last
-// but one record, and at the end once the broker says so.
-func TestTail_NextRecordConfirms_I1(t *testing.T) {
+// TestTail_NextRecordConfirms_Fault76 appends through a memory map, which makes no
+// file event: Confirmed is behind the last but one record, and at the end once the
+// broker says so.
+func TestTail_NextRecordConfirms_Fault76(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := open(t, forge.Options{Dir: dir, SegmentSize: 64 * wire.KiB})
@@ -30,7 +31,7 @@ func TestTail_NextRecordConfirms_I1(t *testing.T) {
 	}
 	word.say(w.End())
 	s.untilConfirmed(w.End())
-	s.untilState("")
+	s.untilWell()
 	if s.SegmentSize() != 64*wire.KiB {
 		t.Errorf("segments of %d", s.SegmentSize())
 	}
