@@ -9,10 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
 	"github.com/haagent/haagent/agent"
@@ -87,39 +85,6 @@ func judge(s control.Status, limit time.Duration, set bool) error {
 		return &exitError{code: exitLag, err: fmt.Errorf("the replica is %.1f s behind, more than %s", s.LagSeconds, limit)}
 	}
 	return nil
-}
-
-func printStatus(w io.Writer, s control.Status, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, s)
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
-	row("state", "%s for %s", s.State, time.Since(s.Since).Round(time.Second))
-	if s.Reason != "" {
-		row("reason", "%s", s.Reason)
-	}
-	if s.Try != "" {
-		row("Try:", "%s", s.Try)
-	}
-	row("node", "%s (%s)", s.Node, s.Role)
-	row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
-	row("source", "%s %s", s.Source.Kind, s.Source.Addr)
-	row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
-	o := s.Offsets
-	row("offsets", "min %d  received %d  written %d  verified %d  flushed %d", o.Min, o.Received, o.Written, o.Verified, o.Flushed)
-	row("acked", "%d (%s)", o.Acked, s.Ack)
-	row("behind", "%s, %.1f s (source %d)", humanize.IBytes(uint64(s.LagBytes)), s.LagSeconds, o.Source)
-	row("rate", "%s/s", humanize.IBytes(uint64(s.BytesPerSecond)))
-	if s.HistoryFrom > 0 {
-		row("history", "from %d on; what the source had before could not be asked for", s.HistoryFrom)
-	}
-	age := "never"
-	if s.Metadata.AgeSeconds >= 0 {
-		age = fmt.Sprintf("%.0f s ago", s.Metadata.AgeSeconds)
-	}
-	row("config", "%d files, generation %d, asked %s", len(s.Metadata.Files), s.Metadata.Generation, age)
-	return t.Flush()
 }
 
 func printJSON(w io.Writer, v any) error {

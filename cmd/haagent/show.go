@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/haagent/haagent/agent"
+	"github.com/haagent/haagent/agent/control"
+)
+
+// printStatus prints a status for people, or as JSON.
+func printStatus(w io.Writer, s control.Status, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, s)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("state", "%s for %s", s.State, time.Since(s.Since).Round(time.Second))
+	if s.Reason != "" {
+		row("reason", "%s", s.Reason)
+	}
+	if s.Try != "" {
+		row("Try:", "%s", s.Try)
+	}
+	row("node", "%s (%s)", s.Node, s.Role)
+	switch agent.Role(s.Role) {
+	case agent.RoleMaster:
+		showMaster(row, s)
+	case agent.RoleObserver:
+		row("members", "%d", len(s.Members))
+	default:
+		showSlave(row, s)
+	}
+	return t.Flush()
+}
+
+// showSlave says how far a replica is.
+func showSlave(row func(name, format string, args ...any), s control.Status) {
+	row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
+	row("source", "%s %s", s.Source.Kind, s.Source.Addr)
+	row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
+	o := s.Offsets
+	row("source", "%s %s", s.Source.Kind, s.Source.Addr)
+	row("offsets", "min %d  received %d  written %d  verified %d  flushed %d", o.Min, o.Received, o.Written, o.Verified, o.Flushed)
+	row("acked", "%d (%s)", o.Acked, s.Ack)
+	row("behind", "%s, %.1f s (source %d)", humanize.IBytes(uint64(s.LagBytes)), s.LagSeconds, o.Source)
+	row("rate", "%s/s", humanize.IBytes(uint64(s.BytesPerSecond)))
+	if s.HistoryFrom > 0 {
+		row("history", "from %d on; what the source had before could not be asked for", s.HistoryFrom)
+	}
+	showConfig(row, s, "asked")
+}
+
+// showMaster says how far the broker's log is, and each of its replicas.
+func showMaster(row func(name, format string, args ...any), s control.Status) {
+	row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
+	row("broker", "%s", s.Source.Addr)
+	row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
+	row("offsets", "min %d  confirmed %d  end %d", s.Offsets.Min, s.Offsets.Verified, s.Offsets.Source)
+	row("rate", "%s/s", humanize.IBytes(uint64(s.BytesPerSecond)))
+	showConfig(row, s, "read")
+	if len(s.Replicas) == 0 {
+		row("replicas", "none in reach")
+	}
+	for i, r := range s.Replicas {
+		name := ""
+		if i == 0 {
+			name = "replicas"
+		}
+		row(name, "%s  %s  acked %d (%s)  behind %s, %.1f s", r.Node, r.State, r.Acked, r.Ack, humanize.IBytes(uint64(r.LagBytes)), r.LagSeconds)
+	}
+}
+
+func showConfig(row func(name, format string, args ...any), s control.Status, how string) {
+	age := "never"
+	if s.Metadata.AgeSeconds >= 0 {
+		age = fmt.Sprintf("%.0f s ago", s.Metadata.AgeSeconds)
+	}
+	row("config", "%d files, generation %d, %s %s", len(s.Metadata.Files), s.Metadata.Generation, how, age)
+}
