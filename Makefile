@@ -43,7 +43,7 @@ brokers:
 	done
 
 lint: $(LINTER)-$(LINTER_VERSION)
-	@unformatted=$$(gofmt -l agent cmd wire); \
+	@unformatted=$$(gofmt -l agent cmd discovery wire); \
 		if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(LINTER)-$(LINTER_VERSION) config verify
@@ -56,7 +56,7 @@ $(LINTER)-$(LINTER_VERSION):
 	mv $(LINTER) $@
 
 fuzz:
-	@grep -rnE '^func Fuzz[A-Za-z0-9_]+\(' --include='*_test.go' agent cmd wire | \
+	@grep -rnE '^func Fuzz[A-Za-z0-9_]+\(' --include='*_test.go' agent cmd discovery wire | \
 	sed -E 's|^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9_]+)\(.*|\1 \2|' | sort | \
 	while read -r dir target; do \
 		echo "$$target in ./$$dir for $(FUZZTIME)"; \
@@ -65,7 +65,7 @@ fuzz:
 
 # The race against real brokers takes its own turns; the rest is timed.
 bench:
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./agent/... ./wire/...
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./agent/... ./wire/... ./discovery
 	BROKERTEST_FETCH=4.9.7 $(GO) test -count=1 -run '^$$' ./agent/brokertest
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./cmd/haagent
 

@@ -112,8 +112,8 @@ func stateExit(s state.State) int {
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	onUsage := func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
 	app := &cli.App{
-		Name:                   "haagent",
-		Usage:                  "live, bootable replicas of RocketMQ broker stores",
+		Name:  "haagent",
+		Usage: "live, bootable replicas of RocketMQ broker stores",
 		UsageText: "haagent --role master --dir DIR --join HOST          beside a broker\n" +
 			"   haagent --role slave --dir DIR --join HOST           a replica of it\n" +
 			"   haagent --role slave --dir DIR --master HOST:10911   a replica of a broker without agent\n" +
