@@ -1,6 +1,7 @@
 package link
 
 import (
+	"crypto/tls"
 	"testing"
 
 	wirelink "github.com/haagent/haagent/wire/link"
@@ -37,3 +38,6 @@ func (s *Security) Speaking(least, most uint16) *Security {
 func ProofOf(derived, dialer, listener []byte, payloads ...[]byte) [32]byte {
 	return proof(derived, [2][]byte{dialer, listener}, payloads...)
 }
+
+// TLSConfig returns what a handshake is made with.
+func (s *Security) TLSConfig(dialing bool) *tls.Config { return s.tlsConfig(dialing) }

@@ -36,17 +36,24 @@ var (
 	past     = [2]time.Duration{-2 * time.Hour, -time.Hour}
 )
 
-func newAuthority(tb testing.TB) *authority {
+func newAuthority(tb testing.TB) *authority { return (&authority{}).authority(tb) }
+
+// authority returns one below a, or one at the top where a is empty.
+func (a *authority) authority(tb testing.TB) *authority {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: rand.Text()}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -102,6 +109,15 @@ func replaceFile(tb testing.TB, path string, text []byte) {
 	if err := os.Chtimes(path, newer, newer); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+func appendFile(tb testing.TB, path string, text []byte) {
+	tb.Helper()
+	old, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	replaceFile(tb, path, append(old, text...))
 }
 
 func withFiles(tb testing.TB, f certFiles, log *slog.Logger) *link.Security {
