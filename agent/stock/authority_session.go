@@ -94,7 +94,7 @@ func (s *authoritySession) ask(ctx context.Context) error {
 	pause, asked := firstAskPause, time.Now()
 	for {
 		var err error
-		moved := false
+		var moved bool
 		select {
 		case <-ctx.Done():
 			return nil

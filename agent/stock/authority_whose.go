@@ -27,11 +27,11 @@ import (
 func (a *Authority) whose(ctx context.Context, s Survey) error {
 	_, local := a.opt.Broker.dialled()
 	named := namedDirs(s.Config)
-	found, comparable := ourDir(a.opt.CommitLogDir, named)
-	if local && comparable && !found {
+	found, visible := ourDir(a.opt.CommitLogDir, named)
+	if local && visible && !found {
 		return a.otherBroker(s, nil, "it writes %s", strings.Join(named, ", "))
 	}
-	byName := local && comparable
+	byName := local && visible
 	at, err := a.witness(s, byName)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func namedDirs(cfg BrokerConfig) []string {
 
 // ourDir reports whether dir is among the named directories, and whether these
 // can be looked at at all.
-func ourDir(dir string, named []string) (found, comparable bool) {
+func ourDir(dir string, named []string) (found, visible bool) {
 	own, err := os.Stat(dir)
 	if err != nil {
 		return false, false
@@ -95,11 +95,11 @@ func ourDir(dir string, named []string) (found, comparable bool) {
 			continue // below the directory that the broker was started in
 		}
 		if theirs, err := os.Stat(name); err == nil {
-			comparable = true
+			visible = true
 			found = found || os.SameFile(own, theirs)
 		}
 	}
-	return found, comparable
+	return found, visible
 }
 
 // witness returns where a message begins that tells this log from others:
