@@ -162,7 +162,7 @@ func (m *master) introduce(ctx context.Context, listener net.Listener) error {
 		"cluster", m.cluster, "brokerName", m.brokerName, "epoch", m.epoch)
 	m.a.announce(func(self *Member) {
 		self.Role, self.Cluster, self.BrokerName, self.BrokerID = string(RoleMaster), m.cluster, m.brokerName, m.a.cfg.BrokerID
-		self.Link, self.Epoch, self.Remoting = addr, m.epoch, m.authority.Status().Addr
+		self.Link, self.Epoch = addr, m.epoch
 	})
 	return nil
 }
@@ -280,7 +280,12 @@ func (m *master) fill(s *control.Status, now time.Time) {
 	s.Offsets = control.Offsets{Min: ends.Min, Received: ends.Visible, Written: ends.Visible, Verified: ends.Confirmed, Flushed: wire.NoOffset,
 		Acked: m.acks.Rank(1), Source: max(ends.Visible, m.authority.End())}
 	s.SegmentSize = max(m.source.SegmentSize(), m.authority.Status().SegmentSize)
-	s.Source = control.Source{Kind: "broker", Addr: m.authority.Status().Addr}
+	broker := m.authority.Status()
+	s.Source = control.Source{Kind: "broker", Addr: broker.Addr}
+	if s.State == state.Serving && s.Reason == "" && broker.Mode == stock.AuthorityNone {
+		s.Reason = fmt.Sprintf("no broker at %s says where its log ends: a last record counts only when the next one begins", broker.Addr)
+		s.Try = "give --broker HOST:PORT, the listenPort of the broker that writes to " + s.Dir
+	}
 	snapshot := m.config.Status()
 	s.Metadata = control.Metadata{Generation: snapshot.Generation, AgeSeconds: snapshot.Age.Seconds(), Files: metadataFiles(snapshot.Files)}
 	if snapshot.Generation == 0 {

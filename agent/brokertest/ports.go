@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"testing"
 )
 
 // Ports are given out in blocks of four, from a range below the one that the
@@ -86,3 +87,14 @@ func (p *portBlock) release() error { return p.lock.Close() }
 
 // loopback writes a port as the address that tests connect to.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// FreeAddr returns an address on loopback that nobody listens on, and that no
+// other test is given until this one has ended.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	ports, err := holdPorts(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loopback(ports.listen())
+}

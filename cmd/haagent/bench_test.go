@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/haagent/haagent/agent/brokertest"
 	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
@@ -38,17 +40,20 @@ func BenchmarkCatchUp(b *testing.B) {
 		b.Fatalf("build: %v\n%s", err, out)
 	}
 	rates := map[string][]float64{}
-	var anonymous wire.ByteSize
+	var anonymous, pairAnonymous wire.ByteSize
 	for range b.N {
 		for range rounds {
 			rates["discard"] = append(rates["discard"], discardAll(b, master.HAAddr(), end))
-			rate, anon := haagentCatchUp(b, binary, master.Addr(), end)
+			rate, anon := haagentCatchUp(b, binary, end, "--master", master.Addr())
 			rates["haagent"] = append(rates["haagent"], rate)
 			anonymous = max(anonymous, anon)
+			rate, anon = pairCatchUp(b, binary, master, end)
+			rates["pair"] = append(rates["pair"], rate)
+			pairAnonymous = max(pairAnonymous, anon)
 			rates["stock"] = append(rates["stock"], stockCatchUp(b, version, ns.Addr, master.HAAddr(), end))
 		}
 	}
-	stockRate, own, discard := median(rates["stock"]), median(rates["haagent"]), median(rates["discard"])
+	stockRate, own, discard, pair := median(rates["stock"]), median(rates["haagent"]), median(rates["discard"]), median(rates["pair"])
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(own/1e6, "haagent-MB/s")
 	b.ReportMetric(stockRate/1e6, "stock-slave-MB/s")
@@ -56,6 +61,9 @@ func BenchmarkCatchUp(b *testing.B) {
 	b.ReportMetric(own/stockRate, "x-stock-slave")
 	b.ReportMetric(own/discard, "x-discard")
 	b.ReportMetric(float64(anonymous)/float64(wire.MiB), "anon-MiB")
+	b.ReportMetric(pair/1e6, "pair-MB/s")
+	b.ReportMetric(pair/stockRate, "pair-x-stock-slave")
+	b.ReportMetric(float64(pairAnonymous)/float64(wire.MiB), "pair-anon-MiB")
 }
 
 func median(v []float64) float64 {
@@ -107,12 +115,41 @@ func discardAll(b *testing.B, addr string, end wire.PhyOffset) float64 {
 	return float64(end) / time.Since(start).Seconds()
 }
 
+// pairCatchUp times a slave process that finds a master process by gossip: from
+// its start to the last byte verified. The memory is the larger of the two.
+func pairCatchUp(b *testing.B, binary string, master *brokertest.Broker, end wire.PhyOffset) (rate float64, anonymous wire.ByteSize) {
+	b.Helper()
+	gossip, http := brokertest.FreeAddr(b), brokertest.FreeAddr(b)
+	side := exec.Command(binary, "--role", "master", "--dir", master.Dir(), "--broker", master.Addr(), "--gossip-bind", gossip, "--link-bind", "127.0.0.1:0", "--http", http)
+	if err := side.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(side.Process.Kill(), ignoreExit(side.Wait())); err != nil {
+			b.Error(err)
+		}
+	}()
+	waitFor(b, func() bool {
+		s, err := control.Dial(http).Status(b.Context())
+		return err == nil && s.State == state.Serving && s.Offsets.Verified >= end
+	})
+	rate, anonymous = haagentCatchUp(b, binary, end, "--join", gossip, "--gossip-bind", "127.0.0.1:0")
+	return rate, max(anonymous, rssAnon(side.Process.Pid))
+}
+
+func ignoreExit(err error) error {
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return nil
+	}
+	return err
+}
+
 // haagentCatchUp times a whole haagent process on an empty directory, from its
 // start to the last byte verified.
-func haagentCatchUp(b *testing.B, binary, master string, end wire.PhyOffset) (rate float64, anonymous wire.ByteSize) {
+func haagentCatchUp(b *testing.B, binary string, end wire.PhyOffset, source ...string) (rate float64, anonymous wire.ByteSize) {
 	b.Helper()
 	dir := b.TempDir()
-	cmd := exec.Command(binary, "--role", "slave", "--dir", dir, "--master", master, "--http", "127.0.0.1:0")
+	cmd := exec.Command(binary, append([]string{"--role", "slave", "--dir", dir, "--http", "127.0.0.1:0"}, source...)...)
 	cmd.Stderr = io.Discard
 	start := time.Now()
 	if err := cmd.Start(); err != nil {

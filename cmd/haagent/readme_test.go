@@ -5,9 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,8 +69,8 @@ func TestReadme_EveryCommandRuns(t *testing.T) {
 	r.driver = brokertest.StartDriver(t, version, r.ns.Addr)
 	r.sent = r.driver.Send(t, brokertest.SendSpec{Topic: "orders", Count: 2000, Threads: 2})
 	r.driver.CommitOffsets(t, "billing", "orders", map[int]int64{0: 7})
-	seed := freeAddr(t)
-	r.pair = freeAddr(t)
+	seed := brokertest.FreeAddr(t)
+	r.pair = brokertest.FreeAddr(t)
 	r.names = strings.NewReplacer(readmeMaster, master.Addr(), readmeStore, r.dir, readmeSource, master.Dir(), readmeReplica, filepath.Join(t.TempDir(), "replica"),
 		"--role master", "--role master --gossip-bind "+seed+" --link-bind 127.0.0.1:0 --broker "+master.Addr()+" --http "+r.pair,
 		readmeSeed, "--join "+seed+" --gossip-bind 127.0.0.1:0 --http 127.0.0.1:0",
@@ -321,27 +318,4 @@ func fencedBlocks(markdown string) []fencedBlock {
 		}
 	}
 	return blocks
-}
-
-// freeAddr returns an address on loopback that nobody has now, for TCP and UDP.
-// It is below the ports that connections get, so that none takes it meanwhile.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		p, err := net.ListenPacket("udp", addr)
-		if err := errors.Join(l.Close(), err); err != nil {
-			continue
-		}
-		if err := p.Close(); err != nil {
-			continue
-		}
-		return addr
-	}
-	t.Fatal("no free port on loopback")
-	return ""
 }
