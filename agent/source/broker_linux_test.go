@@ -31,8 +31,8 @@ func TestSource_BesideABroker_I1(t *testing.T) {
 				})
 			}
 			for round := range 2 {
-				stop := driver.StartSending(t, brokertest.SendSpec{Topic: "beside", Count: 3000, Threads: 4, BodySize: 1500, Rate: 1500, KeyPrefix: string(rune('a' + round))})
-				take(wire.PhyOffset(len(taken)).Add(3 * wire.MiB))
+				stop := driver.StartSending(t, brokertest.SendSpec{Topic: "beside", Count: 2000, Threads: 4, BodySize: 1500, Rate: 2000, KeyPrefix: string(rune('a' + round))})
+				take(wire.PhyOffset(len(taken)).Add(2 * wire.MiB))
 				end := wire.NoOffset
 				for _, m := range stop() {
 					if m.Placed() {
@@ -46,7 +46,7 @@ func TestSource_BesideABroker_I1(t *testing.T) {
 				}
 			}
 			e := s.Ends()
-			if len(taken) < 6*int(wire.MiB) || e.Confirmed < wire.PhyOffset(len(taken)) || s.Incarnation() != 1 {
+			if len(taken) < 4*int(wire.MiB) || e.Confirmed < wire.PhyOffset(len(taken)) || s.Incarnation() != 1 {
 				t.Errorf("took %d bytes of %+v in incarnation %d", len(taken), e, s.Incarnation())
 			}
 			s.untilWell()

@@ -58,3 +58,29 @@ func idleTail(tb testing.TB, o Options) (*tail, wire.PhyOffset) {
 	}
 	return t, end
 }
+
+// TestTail_LooksLessTheLongerNothingComes holds the pauses between looks to what
+// latency near traffic and idle processors ask for.
+func TestTail_LooksLessTheLongerNothingComes(t *testing.T) {
+	t.Parallel()
+	tail, _ := idleTail(t, Options{Settle: time.Millisecond})
+	for _, c := range []struct{ idle, low, high time.Duration }{
+		{0, nearPoll, nearPoll},
+		{4 * time.Millisecond, nearPoll, nearPoll},
+		{10 * time.Millisecond, time.Millisecond, time.Millisecond},
+		{100 * time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond},
+		{time.Second, idlePoll, idlePoll},
+		{time.Hour, restPoll, restPoll},
+	} {
+		tail.naps = 0
+		if got := tail.pace(tail.active.Add(c.idle)); got < c.low || got > c.high {
+			t.Errorf("after %v the next look comes in %v", c.idle, got)
+		}
+	}
+	for range int(nearFor/nearPoll) + 1 {
+		tail.pace(tail.active)
+	}
+	if got := tail.pace(tail.active); got != time.Millisecond {
+		t.Errorf("a clock that stands keeps it awake: %v", got)
+	}
+}
