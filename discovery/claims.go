@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -11,10 +12,14 @@ import (
 // until its death is known: that is no conflict. So a name counts as claimed
 // twice once the claim has been renewed for longer than a death takes to be
 // known, while the holder of the name is still taken for alive; and no longer
-// than the claim goes on being renewed. It has no lock and no clock.
+// than the claim goes on being renewed. When its holder dies or leaves, whoever
+// claimed the name is its heir, to be asked to come in once more.
+//
+// It has no lock and no clock.
 type claims struct {
 	grace time.Duration // a death is known after that
 	names map[string]*dispute
+	heirs map[netip.AddrPort]time.Time // since when
 }
 
 type dispute struct {
@@ -27,7 +32,7 @@ type dispute struct {
 const maxDisputes = 256
 
 func newClaims(grace time.Duration) *claims {
-	return &claims{grace: grace, names: make(map[string]*dispute)}
+	return &claims{grace: grace, names: make(map[string]*dispute), heirs: make(map[netip.AddrPort]time.Time)}
 }
 
 // add takes one more claim, met at now.
@@ -50,6 +55,9 @@ func (c *claims) settle(now time.Time, lives func(node string) bool) (confirmed,
 		switch {
 		case !lives(name) || now.Sub(d.last) > 6*c.grace:
 			delete(c.names, name)
+			if len(c.heirs) < maxDisputes && !lives(name) {
+				c.heirs[d.wanted] = now
+			}
 			if d.confirmed {
 				over = append(over, d.claim)
 			}
@@ -75,3 +83,15 @@ func (c *claims) confirmed() []string {
 
 // wanted reports whether somebody claims name, confirmed or not.
 func (c *claims) wanted(name string) bool { return c.names[name] != nil }
+
+// due takes out and returns the heirs of at least that age.
+func (c *claims) due(now time.Time, age time.Duration) []netip.AddrPort {
+	var out []netip.AddrPort
+	for a, since := range c.heirs {
+		if now.Sub(since) >= age {
+			out = append(out, a)
+			delete(c.heirs, a)
+		}
+	}
+	return out
+}

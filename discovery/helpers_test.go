@@ -168,7 +168,13 @@ func (n *node) sees(status string, names ...string) {
 // eventually fails the test where ok does not come true.
 func eventually(t testing.TB, what string, ok func() bool, state ...func() string) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	within(t, patience, what, ok, state...)
+}
+
+// within is eventually with a deadline of its own.
+func within(t testing.TB, d time.Duration, what string, ok func() bool, state ...func() string) {
+	t.Helper()
+	deadline := time.NewTimer(d)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

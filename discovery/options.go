@@ -54,7 +54,7 @@ type Timing struct {
 	GossipInterval   time.Duration // 100 ms: news goes to three members in each
 	PushPullInterval time.Duration // 10 s: whole tables are exchanged; longer in large rings
 	TCPTimeout       time.Duration // 3 s: for one exchange of tables
-	Reclaim          time.Duration // 1 s: from then on a dead member's name may come back at another address
+	Reclaim          time.Duration // 500 ms: from then on a dead member's name may come back at another address
 	RetryMin         time.Duration // 500 ms: first pause between joins while alone, doubled up to
 	RetryMax         time.Duration // 10 s
 	SeedInterval     time.Duration // 30 s: missing seeds are tried while not alone
@@ -135,7 +135,7 @@ func (t Timing) withDefaults() (Timing, error) {
 		{&t.GossipInterval, 100 * time.Millisecond},
 		{&t.PushPullInterval, 10 * time.Second},
 		{&t.TCPTimeout, 3 * time.Second},
-		{&t.Reclaim, time.Second},
+		{&t.Reclaim, 500 * time.Millisecond},
 		{&t.RetryMin, 500 * time.Millisecond},
 		{&t.RetryMax, 10 * time.Second},
 		{&t.SeedInterval, 30 * time.Second},

@@ -30,7 +30,7 @@ type session struct {
 	trans  *transport
 	list   *memberlist.Memberlist
 	reader *tableReader
-	doubt  chan struct{} // one slot: somebody is suspect
+	doubt  chan struct{} // one slot: somebody is to be asked
 	moved  chan struct{} // closed where the advertised address is no longer right
 }
 
@@ -81,6 +81,7 @@ func (s *session) config(b *bridge) (*memberlist.Config, error) {
 	c.SuspicionMult = opt.Timing.SuspicionMult
 	c.SuspicionMaxTimeoutMult = 3 // where nobody confirms a death it is believed after that much longer
 	c.AwarenessMaxMultiplier = 4
+	c.RetransmitMult = 6 // news is rare, and who misses it waits for a whole table
 	c.GossipInterval = opt.Timing.GossipInterval
 	c.PushPullInterval = opt.Timing.PushPullInterval
 	c.TCPTimeout = opt.Timing.TCPTimeout
@@ -135,11 +136,10 @@ func (s *session) announce(ctx context.Context) {
 }
 
 const (
-	// After a change the table is read no sooner than readGap and readGapEach for
-	// every member, so that a ring in turmoil costs each of its members a small
-	// part of one core.
+	// After a reading there is none for readGap and ten times as long as it took,
+	// so that a ring in turmoil costs each of its members a small part of one core.
 	readGap      = 20 * time.Millisecond
-	readGapEach  = 2 * time.Millisecond
+	readGapMax   = 2 * time.Second
 	readIdleEach = 10 * time.Millisecond
 )
 
@@ -155,12 +155,12 @@ func (s *session) watch(ctx context.Context) {
 		case <-s.calls.changed:
 		case <-idle.C:
 		}
+		began := time.Now()
 		s.look()
-		n := time.Duration(s.g.size())
-		if !pause(ctx, readGap+n*readGapEach) {
+		if !pause(ctx, min(readGap+10*time.Since(began), readGapMax)) {
 			return
 		}
-		idle.Reset(s.g.opt.Timing.Refresh + n*readIdleEach)
+		idle.Reset(s.g.opt.Timing.Refresh + time.Duration(s.g.size())*readIdleEach)
 	}
 }
 
@@ -172,7 +172,7 @@ func (s *session) look() {
 		return
 	}
 	s.g.take(table, s.calls)
-	if len(s.g.suspects()) > 0 {
+	if s.g.doubtful() {
 		trySend(s.doubt)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // smallRing is up to how many members, gone ones included, ask a suspect
@@ -11,11 +12,16 @@ import (
 // ask at once do not help it.
 const smallRing = 16
 
-// clear asks suspects whether they are well, by a stream. memberlist tells them
+// clear asks those whose place in the table is in doubt, by a stream.
+//
+// Suspects are asked whether they are well. memberlist tells them
 // by packets, and hears their answer by packets; in a ring of two, where packets
 // are lost and streams are not, one probe that fails would be one death. The
 // first exchange tells the suspect of the suspicion, the second brings what it
 // says to that.
+//
+// Heirs, who came while the holder of their name was not yet known to be dead,
+// were refused and might not call again for long.
 func (s *session) clear(ctx context.Context) {
 	for {
 		select {
@@ -24,7 +30,7 @@ func (s *session) clear(ctx context.Context) {
 		case <-s.doubt:
 		}
 		var wg sync.WaitGroup
-		for _, a := range s.g.suspects() {
+		for _, a := range append(s.g.suspects(), s.g.heirs()...) {
 			wg.Go(func() { s.ask(ctx, a) })
 		}
 		wg.Wait()
@@ -41,7 +47,7 @@ func (s *session) ask(ctx context.Context, a netip.AddrPort) {
 			return
 		}
 		if _, err := s.list.Join([]string{a.String()}); err != nil {
-			s.g.log.Debug("a suspect does not answer", "err", plain(a, err))
+			s.g.log.Debug("a suspect or heir does not answer", "err", plain(a, err))
 			return
 		}
 	}
@@ -62,4 +68,21 @@ func (g *Gossip) suspects() []netip.AddrPort {
 		}
 	}
 	return out
+}
+
+// heirs returns where those are who may have a dead member's name by now.
+func (g *Gossip) heirs() []netip.AddrPort {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.claims.due(time.Now(), g.opt.Timing.Reclaim)
+}
+
+// doubtful reports whether there is somebody to ask.
+func (g *Gossip) doubtful() bool {
+	if len(g.suspects()) > 0 {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.claims.heirs) > 0
 }
