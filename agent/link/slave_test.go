@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -48,6 +49,7 @@ type slave struct {
 	follower *link.Follower
 	changed  chan struct{}
 	end      func() error // of what runs
+	ended    <-chan error // gets how it ended
 
 	mu     sync.Mutex
 	states []told
@@ -121,7 +123,10 @@ func (s *slave) run() {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.store.Run(ctx) })
 	group.Go(func() error { return s.follower.Run(ctx) })
-	s.end = sync.OnceValue(func() error { cancel(); return group.Wait() })
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait(); cancel() }()
+	s.ended = ended
+	s.end = sync.OnceValue(func() error { cancel(); return <-ended })
 }
 
 func (s *slave) onState(st state.State, err error) {
@@ -267,4 +272,17 @@ func (s *slave) problemText() string {
 		return strings.TrimSpace(err.Error())
 	}
 	return ""
+}
+
+// wait waits until what runs ends by itself, and returns why.
+func (s *slave) wait() error {
+	s.t.Helper()
+	select {
+	case err := <-s.ended:
+		s.end = nil
+		return err
+	case <-time.After(soon):
+		s.t.Fatal("the slave does not end")
+		return nil
+	}
 }
