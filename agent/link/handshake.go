@@ -15,11 +15,11 @@ import (
 	wirelink "github.com/haagent/haagent/wire/link"
 )
 
+// A connection that was refused is read on for a part of the handshake timeout
+// and a number of bytes, so that the peer gets what was said last: a socket that
+// is closed with unread bytes takes back what it has sent.
 const (
-	// lingerTime and lingerSize bound how long a closed connection is read on,
-	// so that the peer gets what was said last: a socket that is closed with
-	// unread bytes takes back what it has sent.
-	lingerTime = time.Second
+	lingerPart = 5
 	lingerSize = 64 << 10
 )
 
@@ -59,7 +59,8 @@ func (s *Session) Version() uint16 { return s.version }
 func (s *Session) Close() error { return s.raw.Close() }
 
 // Refuse tells the peer why it gets no answer, or no more of them, and closes
-// the connection. It takes a second at most. The error is that of sending.
+// the connection. It takes a fifth of the handshake timeout at most, a second where
+// that was not set. The error is that of sending.
 func (s *Session) Refuse(code wirelink.Code, text string) error {
 	return s.farewell(&wirelink.Refuse{Code: code, Text: wirelink.Text(text)})
 }
@@ -67,7 +68,7 @@ func (s *Session) Refuse(code wirelink.Code, text string) error {
 // farewell sends a last message; nil: none besides what TLS has said.
 func (s *Session) farewell(last wirelink.Message) error {
 	defer s.raw.Close()
-	if err := s.raw.SetDeadline(time.Now().Add(lingerTime)); err != nil {
+	if err := s.raw.SetDeadline(time.Now().Add(s.security.timeout / lingerPart)); err != nil {
 		return err
 	}
 	if last != nil {

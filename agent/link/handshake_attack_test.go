@@ -76,11 +76,7 @@ func (s stranger) prove(key string, payloads ...[]byte) []byte {
 // wantRefused fails unless the peer says nothing but a Refuse with that code.
 func (s stranger) wantRefused(code wirelink.Code) {
 	s.tb.Helper()
-	if half, ok := s.conn.(*net.TCPConn); ok {
-		if err := half.CloseWrite(); err != nil {
-			s.tb.Fatal(err)
-		}
-	}
+	s.end()
 	rest := s.rest()
 	r := wirelink.NewReader(bytes.NewReader(rest))
 	typ, payload, err := r.Next()
@@ -218,10 +214,12 @@ func TestClear_OldSessionsProveNothing(t *testing.T) {
 	}
 	peer, done := rawDialer(t, s)
 	peer.send(tape.sent)
+	peer.end()
 	wantProblem(t, "listener", (<-done).err, state.Unauthorized, "wrong_key")
 
 	peer, done = rawListener(t, s)
 	peer.send(tape.read)
+	peer.end()
 	wantProblem(t, "dialer", (<-done).err, state.Unauthorized, "wrong_key")
 }
 
@@ -254,15 +252,13 @@ func TestClear_OwnWordsProveNothing(t *testing.T) {
 		answer := welcome().Append(nil)
 		answer = (&wirelink.Proof{MAC: [32]byte(proof)}).Append(answer)
 		r.send(answer)
+		r.end()
 	}()
 	wantProblem(t, "dialer", dial(ctx, s, d).err, state.Unauthorized, "wrong_key")
 
 	// Two agents of which each is made to believe that the other one dialed.
 	a, b := tcpPair(t)
-	hasty, err := link.NewSecurity(link.SecurityOptions{Mode: "clear", Keys: keys(t, "a"), Timeout: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hasty := securityWithin(t, "clear", "a", 200*time.Millisecond)
 	first, second := make(chan end), make(chan end)
 	go func() { first <- listen(ctx, hasty, a) }()
 	go func() { second <- listen(ctx, hasty, b) }()
@@ -332,7 +328,7 @@ func TestHandshake_NobodyLowersTheMode(t *testing.T) {
 // TestClear_NobodyChangesTheWelcome: what the listener says is proven as well.
 func TestClear_NobodyChangesTheWelcome(t *testing.T) {
 	t.Parallel()
-	s := security(t, "clear", "a")
+	s := securityWithin(t, "clear", "a", 0) // the dialer lingers
 	frame := welcome().Append(nil)
 	changed := welcome()
 	changed.Confirmed++
@@ -387,5 +383,6 @@ func TestWelcome_VerdictsMatchTheDigests(t *testing.T) {
 	w := welcome()
 	w.Verdicts = append(w.Verdicts, wirelink.Equal)
 	peer.send(w.Append(nil))
+	peer.end()
 	wantProblem(t, "dialer", (<-done).err, state.ProtocolError, "link_protocol", "2 verdicts on 1 digests")
 }

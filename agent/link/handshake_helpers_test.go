@@ -210,6 +210,14 @@ func (r raw) send(parts ...[]byte) {
 	}
 }
 
+// end says that nothing more will come.
+func (r raw) end() {
+	r.tb.Helper()
+	if err := r.conn.(*net.TCPConn).CloseWrite(); err != nil {
+		r.tb.Fatal(err)
+	}
+}
+
 // read returns the next n bytes.
 func (r raw) read(n int) []byte {
 	r.tb.Helper()

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"hash/crc32"
-	"net"
 	"strings"
 	"testing"
 
@@ -61,6 +60,7 @@ func TestReadWelcome_Malformed(t *testing.T) {
 		peer.send(greeting(s.Mode()))
 		peer.read(wirelink.GreetingSize)
 		peer.send(c.answer)
+		peer.end()
 		wantProblem(t, c.name, (<-done).err, c.want, c.code)
 	}
 }
@@ -142,11 +142,7 @@ func TestHandshake_PeerGoesAway(t *testing.T) {
 			for side, connect := range map[string]func(testing.TB, *link.Security) (raw, <-chan end){"listener": rawDialer, "dialer": rawListener} {
 				peer, done := connect(t, s)
 				peer.send(says)
-				if half, ok := peer.conn.(*net.TCPConn); ok {
-					if err := half.CloseWrite(); err != nil {
-						t.Fatal(err)
-					}
-				}
+				peer.end()
 				if e := <-done; e.err == nil || state.AsProblem(e.err) != nil || !strings.Contains(e.err.Error(), "127.0.0.1") {
 					t.Errorf("%s, %s %s: %v", mode, side, name, e.err)
 				}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/state"
@@ -221,13 +222,7 @@ func TestHandshake_NoKeyNoStrangers(t *testing.T) {
 func TestHandshake_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	why := errors.New("the agent stops")
-	patient := func(mode, keyBytes string) *link.Security {
-		s, err := link.NewSecurity(link.SecurityOptions{Mode: mode, Keys: keys(t, keyBytes), Timeout: 10 * patience})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	patient := func(mode, keyBytes string) *link.Security { return securityWithin(t, mode, keyBytes, 10*patience) }
 	for _, mode := range []string{"tls", "clear"} {
 		s := patient(mode, "a")
 		for name, step := range map[string]func(ctx context.Context, d, l net.Conn, ready func()) error{
@@ -292,10 +287,7 @@ func TestHandshake_EndsWithItsContext(t *testing.T) {
 func TestConnect_SaysNothingFirst(t *testing.T) {
 	t.Parallel()
 	for mode, keyBytes := range map[string]string{"auto": "", "tls": "a", "clear": "a"} {
-		s, err := link.NewSecurity(link.SecurityOptions{Mode: mode, Keys: keys(t, keyBytes), Timeout: 50 * 1e6})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := securityWithin(t, mode, keyBytes, 50*time.Millisecond)
 		peer, done := rawListener(t, s)
 		if got := peer.rest(); len(got) != 0 {
 			t.Errorf("%s: % x was sent", mode, got)

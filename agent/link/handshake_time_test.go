@@ -46,7 +46,7 @@ func TestHandshake_DeadlineIsForTheWhole(t *testing.T) {
 				if c.mode == "auto" {
 					keyBytes = ""
 				}
-				s := security(t, c.mode, keyBytes)
+				s := securityWithin(t, c.mode, keyBytes, 0)
 				d, l := net.Pipe()
 				var peer sync.WaitGroup
 				peer.Go(func() { _, _ = io.Copy(io.Discard, d) })
@@ -86,7 +86,7 @@ func TestConnect_Deadline(t *testing.T) {
 					_, _ = io.Copy(io.Discard, l)
 				}()
 				start := time.Now()
-				if e := dial(t.Context(), security(t, "clear", "a"), d); !errors.Is(e.err, os.ErrDeadlineExceeded) {
+				if e := dial(t.Context(), securityWithin(t, "clear", "a", 0), d); !errors.Is(e.err, os.ErrDeadlineExceeded) {
 					t.Errorf("%v", e.err)
 				}
 				wantAfter(t, "dialer", start, link.HandshakeTimeout)
@@ -99,7 +99,7 @@ func TestConnect_Deadline(t *testing.T) {
 // TestSession_DeadlinesEndWithTheHandshake: a session may be idle for longer.
 func TestSession_DeadlinesEndWithTheHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := security(t, "clear", "a")
+		s := securityWithin(t, "clear", "a", 0)
 		d, l := net.Pipe()
 		dialed, listened := over(t, s, d, s, l)
 		if dialed.err != nil || listened.err != nil {
@@ -118,7 +118,7 @@ func TestSession_DeadlinesEndWithTheHandshake(t *testing.T) {
 // TestRefuse_TakesASecondAtMost: the peer neither reads nor closes.
 func TestRefuse_TakesASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := security(t, "clear", "a")
+		s := securityWithin(t, "clear", "a", 0)
 		for name, reads := range map[string]bool{"does not read": false, "does not close": true} {
 			d, l := net.Pipe()
 			done := make(chan *link.Session)

@@ -122,7 +122,7 @@ func appendFile(tb testing.TB, path string, text []byte) {
 
 func withFiles(tb testing.TB, f certFiles, log *slog.Logger) *link.Security {
 	tb.Helper()
-	s, err := link.NewSecurity(link.SecurityOptions{Cert: f.cert, Key: f.key, CA: f.ca, Log: log})
+	s, err := link.NewSecurity(link.SecurityOptions{Cert: f.cert, Key: f.key, CA: f.ca, Log: log, Timeout: patience})
 	if err != nil {
 		tb.Fatal(err)
 	}

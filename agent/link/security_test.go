@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/state"
@@ -32,10 +33,17 @@ func keys(tb testing.TB, bytes string) link.Keys {
 	return k
 }
 
-// security returns a Security of a mode with keys of one byte each.
+// security returns a Security of a mode with keys of one byte each, and with
+// patience for a machine that is busy.
 func security(tb testing.TB, mode, keyBytes string) *link.Security {
 	tb.Helper()
-	s, err := link.NewSecurity(link.SecurityOptions{Mode: mode, Keys: keys(tb, keyBytes)})
+	return securityWithin(tb, mode, keyBytes, patience)
+}
+
+// securityWithin returns one with that handshake timeout; 0: the usual one.
+func securityWithin(tb testing.TB, mode, keyBytes string, timeout time.Duration) *link.Security {
+	tb.Helper()
+	s, err := link.NewSecurity(link.SecurityOptions{Mode: mode, Keys: keys(tb, keyBytes), Timeout: timeout})
 	if err != nil {
 		tb.Fatal(err)
 	}
