@@ -64,17 +64,17 @@ func idleTail(tb testing.TB, o Options) (*tail, wire.PhyOffset) {
 func TestTail_LooksLessTheLongerNothingComes(t *testing.T) {
 	t.Parallel()
 	tail, _ := idleTail(t, Options{Settle: time.Millisecond})
-	for _, c := range []struct{ idle, low, high time.Duration }{
-		{0, nearPoll, nearPoll},
-		{4 * time.Millisecond, nearPoll, nearPoll},
-		{10 * time.Millisecond, time.Millisecond, time.Millisecond},
-		{100 * time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond},
-		{time.Second, idlePoll, idlePoll},
-		{time.Hour, restPoll, restPoll},
+	for _, c := range []struct{ idle, want time.Duration }{
+		{0, nearPoll},
+		{4 * time.Millisecond, nearPoll},
+		{10 * time.Millisecond, time.Millisecond},
+		{100 * time.Millisecond, 5 * time.Millisecond},
+		{time.Second, idlePoll},
+		{time.Hour, restPoll},
 	} {
 		tail.naps = 0
-		if got := tail.pace(tail.active.Add(c.idle)); got < c.low || got > c.high {
-			t.Errorf("after %v the next look comes in %v", c.idle, got)
+		if got := tail.pace(tail.active.Add(c.idle)); got != c.want {
+			t.Errorf("after %v the next look comes in %v, want %v", c.idle, got, c.want)
 		}
 	}
 	for range int(nearFor/nearPoll) + 1 {

@@ -225,12 +225,12 @@ func (t *tail) publish(now time.Time) {
 	if before.Confirmed != e.Confirmed || before.Visible != e.Visible {
 		t.active, t.naps = now, 0
 	}
-	t.src.ends.store(e)
-	t.src.listeners.wake()
 	if want := e.Visible > e.Confirmed; want != t.wanted && t.opt.Authority != nil {
 		t.wanted = want
 		t.opt.Authority.Want(want)
 	}
+	t.src.ends.store(e)
+	t.src.listeners.wake()
 }
 
 // answer answers who asked for a fresh look.
