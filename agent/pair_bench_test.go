@@ -39,6 +39,10 @@ func BenchmarkWriteToReplica(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		select {
+		case p.stored <- struct{}{}:
+		default:
+		}
 		if r := p.acks.Wait(b.Context(), end, 1); r != acks.PutOK {
 			b.Fatal(r)
 		}
@@ -61,6 +65,7 @@ type pair struct {
 	writer *forge.Writer
 	acks   *acks.Table
 	seen   chan sighting
+	stored chan struct{} // one slot: brokers wake their HA connections after each append
 	timer  *time.Timer
 }
 
@@ -88,7 +93,7 @@ func newPair(b *testing.B) *pair {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &pair{writer: w, acks: acks.NewTable(), seen: make(chan sighting, 1<<16), timer: time.NewTimer(time.Hour)}
+	p := &pair{writer: w, acks: acks.NewTable(), seen: make(chan sighting, 1<<16), stored: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 	replicaDir := b.TempDir()
 	lock, err := replica.AcquireLock(replicaDir)
 	if err != nil {
@@ -103,7 +108,8 @@ func newPair(b *testing.B) *pair {
 	properties := map[string]string{"brokerClusterName": "c", "brokerName": "b", "brokerId": "0", "brokerRole": "ASYNC_MASTER", "listenPort": port, "haListenPort": haPort,
 		"brokerIP2": "127.0.0.1", "mappedFileSizeCommitLog": "67108864", "storePathCommitLog": w.CommitLogDir(), "storePathRootDir": dir, "flushDiskType": "ASYNC_FLUSH"}
 	group.Go(func() error {
-		return stock.NewHAServer(stock.HAServerOptions{Listener: ha, CommitLogDir: w.CommitLogDir(), SegmentSize: size, End: w.End}).Run(ctx)
+		return stock.NewHAServer(stock.HAServerOptions{Listener: ha, CommitLogDir: w.CommitLogDir(), SegmentSize: size, End: w.End,
+			Listen: func() (<-chan struct{}, func()) { return p.stored, func() {} }}).Run(ctx)
 	})
 	group.Go(func() error {
 		return stock.NewRemotingServer(stock.RemotingServerOptions{Listener: remoting, Dir: dir, CommitLogDir: w.CommitLogDir(), SegmentSize: size, End: w.End, Min: w.Min, Config: properties}).Run(ctx)
