@@ -63,8 +63,9 @@ type Broker struct {
 	process *jvm
 }
 
-// StartBroker starts a broker and waits until it serves: it has said so and a
-// request is answered. A broker that has a name server is registered by then.
+// StartBroker starts a broker and waits until it serves: it has said so and
+// answers, also about itself, which brokers cannot in their first second. A
+// broker that has a name server is registered by then.
 // One that does not start fails the test with the tail of its log. It is killed
 // when the test ends.
 func StartBroker(t testing.TB, o BrokerOptions) *Broker {

@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -32,6 +33,7 @@ func TestBroker(t *testing.T) {
 		t.Parallel() // most of the time is waiting
 		ns := StartNameServer(t, v)
 		b := StartBroker(t, BrokerOptions{Version: v, NameServer: ns.Addr, SegmentSize: 16 * wire.MiB})
+		checkReady(t, b)
 		d := StartDriver(t, v, ns.Addr)
 
 		var sent []Sent
@@ -56,6 +58,7 @@ func TestBroker(t *testing.T) {
 		t.Run("stop and restart", func(t *testing.T) {
 			b.Stop()
 			b.Restart(t)
+			checkReady(t, b)
 			checkTopics(t, d, sent)
 			checkPositions(t, d)
 		})
@@ -74,6 +77,15 @@ func TestBroker(t *testing.T) {
 		t.Run("Fault27_NoSlave", func(t *testing.T) { checkNoSlave(t, v, b, d) })
 		t.Run("slave", func(t *testing.T) { checkSlave(t, v, ns, b, d) })
 	})
+}
+
+// checkReady asks a broker once about itself, which must be enough.
+func checkReady(t *testing.T, b *Broker) {
+	t.Helper()
+	answer, err := request(t.Context(), b.Addr(), runtimeInfo, nil)
+	if err != nil || !bytes.Contains(answer, []byte(`"commitLogMaxOffset"`)) {
+		t.Errorf("a broker that serves answers %q, %v", answer, err)
+	}
 }
 
 // kinds lists what to send to a broker of version v.

@@ -21,6 +21,9 @@ const (
 	probeInterval = 50 * time.Millisecond
 	// registerTimeout bounds the wait for a broker's registration.
 	registerTimeout = 30 * time.Second
+	// requestTimeout bounds one request. What a broker of 5.3.3 tells about itself
+	// takes it half a second, and many of them on a busy machine.
+	requestTimeout = 20 * time.Second
 	// maxAnswer bounds the answer to a request; real ones are a few KB.
 	maxAnswer = 1 << 20
 )
@@ -32,8 +35,13 @@ const (
 	clusterInfo        = 106 // GET_BROKER_CLUSTER_INFO
 )
 
+// notReady is in the answer to runtimeInfo of a broker whose statistics have no
+// first sample yet, which they take a second after its start.
+const notReady = "java.util.NoSuchElementException"
+
 // awaitServing waits until the process has printed the word that ends its start
-// and answers the given request code on its port.
+// and answers the given request code on its port, with what was asked for or with
+// a refusal.
 func awaitServing(p *jvm, addr string, code int, word string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -52,9 +60,14 @@ func awaitServing(p *jvm, addr string, code int, word string) error {
 			last = fmt.Errorf("has not printed %q", word)
 			continue
 		}
-		if _, last = request(ctx, addr, code, nil); last == nil {
+		var answer []byte
+		if answer, last = request(ctx, addr, code, nil); last != nil {
+			continue
+		}
+		if !bytes.Contains(answer, []byte(notReady)) {
 			return nil
 		}
+		last = fmt.Errorf("answers request %d with %s", code, notReady)
 	}
 }
 
@@ -92,10 +105,9 @@ func awaitRegistered(p *jvm, nameServer, addr string) error {
 }
 
 // request sends one remoting request without fields and returns the answer,
-// header and all. Any well-formed answer will do, an error code included: a
-// broker that has just started has no figures about itself to give.
+// header and all. Any well-formed answer will do, an error code included.
 func request(ctx context.Context, addr string, code int, body []byte) (answer []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
