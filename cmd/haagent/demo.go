@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -15,40 +16,66 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent"
-	"github.com/haagent/haagent/agent/control"
-	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/agent/verify"
 	"github.com/haagent/haagent/wire"
 )
+
+// Limits of what a demo can be asked for.
+const (
+	minDemo                   = 3 * time.Second
+	minDemoRate wire.ByteSize = 64 * wire.KiB
+)
+
+// How long a demo may take beyond its duration, and beyond that until everybody
+// has ended.
+const (
+	demoMargin = time.Minute
+	demoGrace  = 15 * time.Second
+)
+
+// exitInterrupted is what shells expect after Ctrl-C.
+const exitInterrupted = 130
 
 func demoCommand() *cli.Command {
 	return &cli.Command{
 		Name: "demo", Usage: "show replication at work, without Java, root or network",
 		Description: "In one process and one temporary directory: a writer grows a store in a broker's format\n" +
-			"through a memory map, a stand-in of a stock master serves it over the stock protocols,\n" +
-			"and a slave agent copies it. The slave goes away and comes back; at the end both stores\n" +
-			"are compared byte by byte. The exit code tells the truth.",
+			"through a memory map, a master agent serves it, and two slave agents that find it by gossip\n" +
+			"copy it over TLS, while producers wait for one slave, and for both. One slave goes away and\n" +
+			"comes back. At the end both copies are promoted and compared with the source byte by byte.\n" +
+			"The exit code tells the truth: 5 where something differs, 4 where a wait was not answered.",
 		Flags: []cli.Flag{
-			&cli.DurationFlag{Name: "duration", Value: 15 * time.Second, Usage: "`TIME` to run, at least 3s"},
-			text("rate", "8MiB", "`SIZE` to write in a second"),
+			&cli.DurationFlag{Name: "duration", Value: 15 * time.Second, Usage: "`TIME` to write, at least 3s"},
+			text("rate", "8MiB", "`SIZE` to write in a second, at least 64KiB"),
 			&cli.BoolFlag{Name: "keep", Usage: "keep the directory"},
-			&cli.BoolFlag{Name: "verbose", Usage: "show the slave's log"},
+			&cli.BoolFlag{Name: "verbose", Usage: "show the agents' logs"},
 		},
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usageError{fmt.Errorf("demo takes no argument, and not %q", c.Args().First())}
+			}
 			rate, err := parseSize(c.String("rate"))
+			if err == nil && rate < minDemoRate {
+				err = fmt.Errorf("must be at least %s", minDemoRate)
+			}
 			if err != nil {
 				return &agent.ConfigError{Key: "rate", Value: c.String("rate"), Why: err.Error(), Try: "give a size such as 8MiB"}
 			}
-			if c.Duration("duration") < 3*time.Second {
+			if c.Duration("duration") < minDemo {
 				return &agent.ConfigError{Key: "duration", Value: c.Duration("duration").String(), Why: "must be at least 3s", Try: "leave it away for 15s"}
 			}
 			d := &demo{duration: c.Duration("duration"), rate: rate, out: c.App.Writer, screen: newScreen(c.App.ErrWriter), log: slog.New(slog.DiscardHandler)}
+			d.screen.terminal = d.screen.terminal && os.Getenv("TERM") != "dumb"
+			d.colours = withColours(d.screen)
 			if c.Bool("verbose") {
 				if d.log, err = newLogger(d.screen, "info", "auto"); err != nil {
 					return err
 				}
 			}
-			return d.inTempDir(c.Context, c.Bool("keep"))
+			err = d.inTempDir(c.Context, c.Bool("keep"))
+			if err != nil && c.Err() != nil {
+				return &exitError{code: exitInterrupted, err: errors.New("interrupted")}
+			}
+			return err
 		},
 	}
 }
@@ -59,9 +86,16 @@ type demo struct {
 	rate     wire.ByteSize
 	out      io.Writer // the verdict
 	screen   *screen   // the talk
+	colours  bool
 	log      *slog.Logger
-	dir      string
-	master   *demoMaster
+
+	dir    string
+	began  time.Time
+	broker *demoBroker
+	ring   *demoRing
+	master *demoAgent
+	slaves []*demoAgent
+	waits  *demoWaits
 }
 
 func (d *demo) inTempDir(ctx context.Context, keep bool) error {
@@ -70,159 +104,111 @@ func (d *demo) inTempDir(ctx context.Context, keep bool) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	d.dir = dir
-	err = d.run(ctx)
+	if err = d.room(); err == nil {
+		err = d.run(ctx)
+	}
+	d.screen.settle()
 	if keep {
 		fmt.Fprintf(d.out, "kept in %s\n", dir)
 		return err
 	}
-	return errors.Join(err, os.RemoveAll(dir))
-}
-
-func (d *demo) say(format string, args ...any) {
-	d.screen.settle()
-	fmt.Fprintf(d.screen, format+"\n", args...)
-}
-
-func (d *demo) source() string  { return filepath.Join(d.dir, "source") }
-func (d *demo) replica() string { return filepath.Join(d.dir, "replica") }
-
-// run plays the whole piece: history first, then a slave that starts on an
-// empty directory, goes away for a while and comes back, and the verdict.
-func (d *demo) run(ctx context.Context) error {
-	var err error
-	if d.master, err = newDemoMaster(ctx, d.source(), d.rate); err != nil {
-		return err
+	if left := os.RemoveAll(dir); left != nil {
+		err = errors.Join(err, fmt.Errorf("demo: %w", left))
 	}
-	d.say("source   %s: %d segments of %s in a broker's format, growing by %s/s", d.source(), demoHistory, demoSegment, humanize.IBytes(uint64(d.rate)))
-	d.say("master   stock protocols on %s (remoting) and %s (HA)", d.master.remoting.Addr(), d.master.ha.Addr())
-	d.say("slave    haagent --role slave --dir %s --master %s", d.replica(), d.master.remoting.Addr())
-
-	ctx, cancel := context.WithTimeout(ctx, d.duration+time.Minute)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	serve, stop := context.WithCancel(ctx)
-	group.Go(func() error { return d.master.Run(serve) })
-	group.Go(func() error {
-		defer stop()
-		return d.play(ctx)
-	})
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	return d.verdict(context.WithoutCancel(ctx))
-}
-
-// play moves through the acts.
-func (d *demo) play(ctx context.Context) error {
-	act := d.duration * 4 / 10
-	if err := d.slave(ctx, act, false); err != nil {
-		return err
-	}
-	d.say("the slave goes away; the source goes on")
-	if err := d.away(ctx, d.duration*2/10); err != nil {
-		return err
-	}
-	d.say("the slave comes back and asks for what it missed")
-	return d.slave(ctx, act, true)
-}
-
-// away shows the source alone for a while.
-func (d *demo) away(ctx context.Context, span time.Duration) error {
-	end := time.Now().Add(span)
-	for time.Now().Before(end) {
-		if err := d.line(ctx, control.Status{State: "away", Offsets: control.Offsets{Verified: wire.NoOffset}}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// slave runs the agent for a while. The last time the writer is stopped at the
-// end, and the agent may end once it has everything.
-func (d *demo) slave(ctx context.Context, span time.Duration, last bool) error {
-	a, err := agent.New(agent.Config{Role: agent.RoleSlave, Dir: d.replica(), Master: d.master.remoting.Addr().String(),
-		MetadataInterval: time.Second, Version: version}, d.log)
-	if err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	run, stop := context.WithCancel(ctx)
-	group.Go(func() error { return a.Run(run) })
-	group.Go(func() error {
-		defer stop()
-		return d.watch(ctx, a, time.Now().Add(span), last)
-	})
-	return group.Wait()
-}
-
-func (d *demo) watch(ctx context.Context, a *agent.Agent, end time.Time, last bool) error {
-	for time.Now().Before(end) {
-		if err := d.line(ctx, a.Status()); err != nil {
-			return err
-		}
-	}
-	if !last {
-		return nil
-	}
-	d.master.pause()
-	for a.Status().Offsets.Acked < d.master.writer.End() || len(a.Status().Metadata.Files) == 0 {
-		if err := d.line(ctx, a.Status()); err != nil {
-			return fmt.Errorf("the slave did not catch up: %w", err)
-		}
-	}
-	return nil
-}
-
-// line shows one line of figures: over the last one on a terminal, and a new
-// one each second elsewhere.
-func (d *demo) line(ctx context.Context, s control.Status) error {
-	written := d.master.writer.End()
-	verified := max(s.Offsets.Verified, 0)
-	lag := max(written.Sub(verified), 0)
-	text := fmt.Sprintf("written %-9s replicated %-9s acked %-9s lag %-9s sync wait %-8s %s",
-		size(written), size(verified), size(max(s.Offsets.Acked, 0)), humanize.IBytes(uint64(lag)), d.master.latency().Round(10*time.Microsecond), s.State)
-	if s.State == "away" {
-		text = fmt.Sprintf("written %-9s nobody acks: a stock SYNC_MASTER answers SLAVE_NOT_AVAILABLE", size(written))
-	}
-	every := time.Second
-	if d.screen.terminal {
-		every = 100 * time.Millisecond
-	}
-	d.screen.rewrite(text)
-	if s.State == state.CatchingUp || s.State == state.Connecting || s.State == state.Starting {
-		every = 50 * time.Millisecond
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(every):
-		return nil
-	}
-}
-
-func size(o wire.PhyOffset) string { return humanize.IBytes(uint64(o)) }
-
-// verdict promotes the replica and compares both stores from disk.
-func (d *demo) verdict(ctx context.Context) error {
-	p, err := agent.PromoteDir(d.replica())
-	if err != nil {
-		return err
-	}
-	r, err := verify.Compare(ctx, d.source(), d.replica(), nil)
-	if err != nil {
-		return err
-	}
-	d.screen.settle()
-	answered, timedOut := d.master.waits()
-	if !r.Same() || r.A.End != r.B.End || r.A.Messages != r.B.Messages || p.End != r.A.End {
-		return &exitError{code: exitDifferent, err: fmt.Errorf("the replica is not equal: source ends at %d with %d messages, replica at %d with %d, first difference %d",
-			r.A.End, r.A.Messages, r.B.End, r.B.Messages, r.Different)}
-	}
-	if answered == 0 || timedOut > 0 {
-		return &exitError{code: exitNotConnected, err: fmt.Errorf("%d sync waits were answered, %d were not", answered, timedOut)}
-	}
-	_, err = fmt.Fprintf(d.out, "identical up to %d: %s compared, %s messages verified, %d sync waits answered (p50 %s, p99 %s)\n",
-		r.IdenticalTo, humanize.IBytes(uint64(r.IdenticalTo.Sub(r.From))), humanize.Comma(r.B.Messages), answered,
-		d.master.percentile(50).Round(time.Microsecond), d.master.percentile(99).Round(time.Microsecond))
 	return err
+}
+
+// room checks that the disk has room for three stores: a writer through a memory
+// map dies where it has none.
+func (d *demo) room() error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(d.dir, &fs); err != nil {
+		return fmt.Errorf("demo: %s: %w", d.dir, err)
+	}
+	const ahead = 3 // segments that are laid out before they are written
+	free := float64(fs.Bavail) * float64(fs.Bsize)
+	need := 3 * (float64(d.rate)*d.duration.Seconds() + float64((demoHistory+ahead)*demoSegment))
+	if need <= free {
+		return nil
+	}
+	return &exitError{code: exitDisk, try: "give a smaller --rate or --duration, or set TMPDIR to a larger disk",
+		err: fmt.Errorf("demo: the source and its two copies need %s, and %s has %s", humanize.IBytes(uint64(need)), os.TempDir(), humanize.IBytes(uint64(free)))}
+}
+
+// say puts a line above the figures.
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.screen, "%5.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// errDemoTooLong ends a demo that hangs.
+var errDemoTooLong = errors.New("took too long")
+
+// run plays the whole piece and gives the verdict.
+func (d *demo) run(ctx context.Context) error {
+	d.began = time.Now()
+	if err := d.cast(ctx); err != nil {
+		return err
+	}
+	limit := d.duration + demoMargin
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errDemoTooLong)
+	defer cancel()
+	group, stage := errgroup.WithContext(ctx)
+	running, stop := context.WithCancel(stage)
+	defer stop()
+	group.Go(func() error { return d.broker.Run(running) })
+	group.Go(func() error { return d.show(running) })
+	var ends map[string]wire.PhyOffset
+	group.Go(func() error {
+		defer stop()
+		defer d.waits.drain()
+		defer d.broker.pause()
+		var err error
+		ends, err = d.play(running, group)
+		return err
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }() // outlives run only where somebody hangs, which ends the process
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		select {
+		case err = <-ended:
+		case <-time.After(demoGrace):
+			err = fmt.Errorf("demo: not everybody has ended %s after they were told to", demoGrace)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return d.verdict(ctx, ends)
+}
+
+// cast makes everybody who plays.
+func (d *demo) cast(ctx context.Context) error {
+	var err error
+	if d.ring, err = newDemoRing(ctx, d.log); err != nil {
+		return err
+	}
+	source := filepath.Join(d.dir, "source")
+	if d.broker, err = newDemoBroker(ctx, source, d.rate); err != nil {
+		return err
+	}
+	d.master = &demoAgent{ring: d.ring, bind: d.ring.seed, cfg: agent.Config{Role: agent.RoleMaster, Node: "master", Dir: source, Broker: d.broker.remoting.Addr().String()}}
+	for id := int64(1); id <= 2; id++ {
+		node := fmt.Sprintf("slave-%d", id)
+		d.slaves = append(d.slaves, &demoAgent{ring: d.ring, bind: loopback0, cfg: agent.Config{Role: agent.RoleSlave, Node: node, BrokerID: id, Dir: filepath.Join(d.dir, node)}})
+	}
+	d.waits = &demoWaits{client: d.master.client(), short: min(d.duration/30, demoPatience/10), holds: d.holding}
+	return nil
+}
+
+// holding returns how many slaves have verified the log up to end.
+func (d *demo) holding(end wire.PhyOffset) (n int) {
+	for _, x := range d.slaves {
+		if x.holds() >= end {
+			n++
+		}
+	}
+	return n
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ type screen struct {
 	terminal bool
 
 	mu       sync.Mutex
-	live     string        // a line that is rewritten in place, at the bottom
+	live     string        // lines that are rewritten in place, at the bottom
 	progress *mpb.Progress // nil while no bar is shown
 	bar      *mpb.Bar
 	start    int64                          // verified offset when the bar appeared
@@ -40,30 +41,46 @@ func (s *screen) Write(b []byte) (int, error) {
 	case s.progress != nil:
 		return s.progress.Write(b)
 	case s.live != "":
-		discardErrors(s.out, slices.Concat([]byte(clearLine), b, []byte(s.live)))
+		discardErrors(s.out, slices.Concat([]byte(s.clear()), b, []byte(s.live)))
 	default:
 		discardErrors(s.out, b)
 	}
 	return len(b), nil
 }
 
-// clearLine goes to the start of the line and empties it.
-const clearLine = "\r\x1b[K"
+// What a terminal is told: lines that are too long are cut instead of wrapped,
+// and wrapped again; go up by lines; empty everything from here on.
+const (
+	cutLines   = "\x1b[?7l"
+	wrapLines  = "\x1b[?7h"
+	lineUp     = "\x1b[A"
+	clearBelow = "\x1b[J"
+)
 
-// rewrite shows text in place of the last one on a terminal, and as a line of
-// its own elsewhere. Log lines go above it.
-func (s *screen) rewrite(text string) {
+// clear takes the live lines away. mu is held.
+func (s *screen) clear() string {
+	if s.live == "" {
+		return ""
+	}
+	return "\r" + strings.Repeat(lineUp, strings.Count(s.live, "\n")) + clearBelow
+}
+
+// rewrite shows lines in place of the last ones on a terminal, which cuts them to
+// its width, and as lines of their own elsewhere. Log lines go above them.
+func (s *screen) rewrite(lines ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.terminal {
-		discardErrors(s.out, []byte(text+"\n"))
+		discardErrors(s.out, []byte(strings.Join(lines, "\n")+"\n"))
 		return
 	}
-	discardErrors(s.out, []byte(clearLine+text))
-	s.live = text
+	// Of a line that is cut the last column shows the last character: a blank.
+	live := cutLines + strings.Join(lines, " \n") + " " + wrapLines
+	discardErrors(s.out, []byte(s.clear()+live))
+	s.live = live
 }
 
-// settle leaves the rewritten line where it is and goes on below it.
+// settle leaves the rewritten lines where they are and goes on below them.
 func (s *screen) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
