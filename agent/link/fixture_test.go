@@ -81,6 +81,7 @@ type masterOptions struct {
 	identity link.Identity
 	epoch    int64         // 1
 	settle   time.Duration // never; only the broker's word confirms a last record
+	word     bool          // the broker's word confirms as well as settling
 	admit    func() *state.Problem
 	unknown  bool // nobody says the segment size of an empty log
 	config   *metadata.Snapshotter
@@ -197,7 +198,7 @@ func (m *master) run() {
 	if m.opt.unknown {
 		o.SegmentSize = 0
 	}
-	if m.opt.settle >= 0 {
+	if m.opt.settle >= 0 && !m.opt.word {
 		o.Authority = nil
 	}
 	m.src, m.table = source.New(o), acks.NewTable()

@@ -25,6 +25,7 @@ type rule struct {
 	delay time.Duration // before each piece
 	cut   int           // close the connection after so many more bytes; 0: never
 	flip  int           // change a byte after so many more bytes; 0: never
+	swap  bool          // let the halves of the next piece change places, once
 }
 
 // relay stands between slaves and a master and spoils what passes. Rules are for
@@ -270,6 +271,13 @@ func (r *relay) count(c *relayed, direction int, b []byte) (n int, cut bool) {
 		} else {
 			now.cut -= n
 		}
+	}
+	if now.swap && n > 1 && !cut {
+		half := append([]byte(nil), b[:n/2]...)
+		copy(b, b[n/2:n])
+		copy(b[n-n/2:n], half)
+		now.swap = false
+		r.flipped++
 	}
 	if now.flip > 0 {
 		if n >= now.flip {
