@@ -3,7 +3,6 @@ package discovery
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 
@@ -129,7 +128,7 @@ func (c *callbacks) NotifyAlive(n *memberlist.Node) error {
 
 // nodeAddr returns where a node advertises itself; not valid for garbage.
 func nodeAddr(n *memberlist.Node) netip.AddrPort {
-	ip, ok := netip.AddrFromSlice([]byte(net.IP(n.Addr)))
+	ip, ok := netip.AddrFromSlice(n.Addr)
 	if !ok {
 		return netip.AddrPort{}
 	}

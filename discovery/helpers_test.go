@@ -58,7 +58,7 @@ func freeAddr(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer release(t, s)
 	return s.bound.String()
 }
 
@@ -240,4 +240,11 @@ func (b *logBook) count(words ...string) int {
 
 func newTestLog(book *logBook) *slog.Logger {
 	return slog.New(slog.NewTextHandler(book, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+// release closes sockets that no member owns.
+func release(t testing.TB, s *sockets) {
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -110,7 +110,7 @@ func TestJoin_EndsWhileASeedIsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer release(t, s)
 	opt := options("a", s.bound.String())
 	opt.Timing.TCPTimeout = time.Minute
 	a := start(t, opt)

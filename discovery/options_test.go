@@ -29,7 +29,7 @@ func TestNew_NamesTheOptionThatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { busy.close() })
+	t.Cleanup(func() { release(t, busy) })
 	table := map[string]struct {
 		edit   func(*Options)
 		option string
@@ -136,7 +136,7 @@ func TestBind_DefaultPortFallsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.close()
+	defer release(t, taken)
 	opt := options("a")
 	opt.Bind = ip.String()
 	a := start(t, opt)

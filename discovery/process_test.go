@@ -194,7 +194,7 @@ func (r *relay) serve(to string) {
 		}
 	}()
 	r.t.Cleanup(func() {
-		r.socks.close()
+		release(r.t, r.socks)
 		<-done
 	})
 }

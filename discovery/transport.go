@@ -205,7 +205,7 @@ func (t *transport) accept() {
 		select {
 		case t.streams <- s:
 		case <-t.closed:
-			s.Close()
+			_ = s.Close() // nobody has read from it
 			return
 		}
 	}
