@@ -21,6 +21,9 @@
 // RemotingServer answers what such a slave asks. Both read a store that somebody
 // else writes.
 //
+// Beside a broker: an Authority learns from the local broker where its log ends,
+// without ever being counted by one that waits for slaves.
+//
 // What stops replication is a *state.Problem with its own code; everything else
 // is tried again.
 package stock

@@ -68,6 +68,7 @@ type Follower struct {
 	received, sourceEnd atomic.Int64
 	askLast             bool // HA port alone: byte 1 cannot be had, the last segment may; owned by Run
 	resume              bool // HA port alone: the end lies before the last segment; owned by Run
+	cheapEnd            bool // the source tells its end by request 907 too; owned by Run
 }
 
 // NewFollower returns a Follower that does nothing before Run.
@@ -156,6 +157,7 @@ func (f *Follower) prepare(ctx context.Context) (addr string, p plan, err error)
 		return "", plan{}, err
 	}
 	f.sourceEnd.Store(int64(survey.Max))
+	f.cheapEnd = tellsHAStatus(survey.Config)
 	p, err = planFrom(ctx, f.opt.Broker, survey, f.opt.Store)
 	return survey.HAAddr, p, err
 }
@@ -177,6 +179,10 @@ func (f *Follower) planBlind() plan {
 	return plan{request: 0, target: wire.NoOffset}
 }
 
+// lookAround is every how many looks at the source's end its beginning is asked
+// for too. It costs a 5.x broker a walk over its timer wheel.
+const lookAround = 15
+
 // watchSource keeps the source's ends current, and the replica's beginning
 // behind the source's.
 func (f *Follower) watchSource(ctx context.Context, st *stream) error {
@@ -185,17 +191,20 @@ func (f *Follower) watchSource(ctx context.Context, st *stream) error {
 	}
 	tick := time.NewTicker(f.timing.Survey)
 	defer tick.Stop()
-	for {
+	for look := 0; ; look++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		info, err := f.opt.Broker.RuntimeInfo(ctx)
-		if err != nil {
+		if f.cheapEnd && look%lookAround != 0 {
+			if end, _, err := f.opt.Broker.haStatusEnd(ctx); err == nil && end <= maxOffset {
+				f.sourceEnd.Store(int64(max(end, 0)))
+			}
 			continue // the stream decides whether the source is there
 		}
-		if info.MaxOffset > maxOffset {
+		info, err := f.opt.Broker.RuntimeInfo(ctx)
+		if err != nil || info.MaxOffset > maxOffset {
 			continue
 		}
 		f.sourceEnd.Store(int64(max(info.MaxOffset, 0)))
