@@ -1,0 +1,6 @@
+//go:build !race
+
+package discovery
+
+// crowd is how many members a large ring has.
+const crowd = 200
