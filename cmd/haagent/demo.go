@@ -191,7 +191,7 @@ func (d *demo) cast(ctx context.Context) error {
 		return err
 	}
 	source := filepath.Join(d.dir, "source")
-	if d.broker, err = newDemoBroker(ctx, source, d.rate); err != nil {
+	if d.broker, err = newDemoBroker(ctx, source, d.rate, demoHistory); err != nil {
 		return err
 	}
 	d.master = &demoAgent{ring: d.ring, bind: d.ring.seed, cfg: agent.Config{Role: agent.RoleMaster, Node: "master", Dir: source, Broker: d.broker.remoting.Addr().String()}}

@@ -52,22 +52,23 @@ type demoBroker struct {
 	ears                map[chan struct{}]struct{} // of who wants to know that it was written; guarded by writing
 }
 
-// newDemoBroker writes the history and the config files, and opens the ports.
-func newDemoBroker(ctx context.Context, dir string, rate wire.ByteSize) (*demoBroker, error) {
+// newDemoBroker writes a history of so many segments and the config files, and
+// opens the ports.
+func newDemoBroker(ctx context.Context, dir string, rate wire.ByteSize, history int) (*demoBroker, error) {
 	b := &demoBroker{dir: dir, rate: rate, random: rand.NewChaCha8([32]byte{1}), ears: make(map[chan struct{}]struct{})}
 	b.draw = rand.New(b.random)
 	var err error
 	if b.writer, err = forge.Open(forge.Options{Dir: dir, SegmentSize: demoSegment, Running: true}); err != nil {
 		return nil, fmt.Errorf("demo broker: %w", err)
 	}
-	if err := b.prepare(ctx); err != nil {
+	if err := b.prepare(ctx, history); err != nil {
 		return nil, fmt.Errorf("demo broker: %w", errors.Join(err, b.writer.Close()))
 	}
 	return b, nil
 }
 
-func (b *demoBroker) prepare(ctx context.Context) error {
-	for b.writer.End() < wire.PhyOffset(demoHistory*demoSegment) {
+func (b *demoBroker) prepare(ctx context.Context, history int) error {
+	for b.writer.End() < wire.PhyOffset(0).Add(wire.ByteSize(history)*demoSegment) {
 		if err := b.append(); err != nil {
 			return err
 		}

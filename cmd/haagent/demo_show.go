@@ -96,17 +96,17 @@ func (v demoView) block(colours bool) []string {
 		if colours {
 			word = paint(s.state, word)
 		}
-		lines = append(lines, fmt.Sprintf("%-10s %s verified %-9s acked %-9s lag %s", s.node, word,
-			bytesText(s.verified), bytesText(s.acked), humanize.IBytes(uint64(v.lag(s)))))
+		lines = append(lines, fmt.Sprintf("%-10s %s lag %-9s verified %-9s acked %s", s.node, word,
+			humanize.IBytes(uint64(v.lag(s))), bytesText(s.verified), bytesText(s.acked)))
 	}
 	for i, t := range v.waits {
 		name, late := fmt.Sprintf("acks %d", i+1), ""
 		if i > 0 {
-			late = fmt.Sprintf("%d FLUSH_SLAVE_TIMEOUT", t.late)
+			late = fmt.Sprintf("  %d FLUSH_SLAVE_TIMEOUT", t.late)
 		}
 		p50, p99 := t.percentiles()
-		lines = append(lines, fmt.Sprintf("%-10s %-12s %-24s p50 %-8s p99 %s", name,
-			humanize.Comma(int64(t.ok))+" PUT_OK", late, timeText(p50), timeText(p99)))
+		lines = append(lines, fmt.Sprintf("%-10s %-15s p50 %-8s p99 %-8s%s", name,
+			humanize.Comma(int64(t.ok))+" PUT_OK", timeText(p50), timeText(p99), late))
 	}
 	return append(lines, v.bar())
 }

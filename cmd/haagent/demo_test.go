@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/agent/verify"
 	"github.com/haagent/haagent/wire"
 )
@@ -187,7 +188,7 @@ func TestDemo_ComparesEverything(t *testing.T) {
 	t.Parallel()
 	d := &demo{dir: t.TempDir()}
 	var err error
-	if d.broker, err = newDemoBroker(t.Context(), filepath.Join(d.dir, "source"), 0); err != nil {
+	if d.broker, err = newDemoBroker(t.Context(), filepath.Join(d.dir, "source"), 0, 1); err != nil {
 		t.Fatal(err)
 	}
 	end := d.broker.writer.End()
@@ -198,7 +199,7 @@ func TestDemo_ComparesEverything(t *testing.T) {
 	if err != nil || len(want) != 4 {
 		t.Fatalf("%d config files, %v", len(want), err)
 	}
-	segment := filepath.Join("commitlog", "00000000000008388608")
+	first, last := filepath.Join("commitlog", commitlog.Name(0)), filepath.Join("commitlog", commitlog.Name(wire.PhyOffset(demoSegment)))
 	for _, c := range []struct {
 		name  string
 		spoil func(dir string) error
@@ -206,9 +207,9 @@ func TestDemo_ComparesEverything(t *testing.T) {
 		says  string
 	}{
 		{"equal", func(string) error { return nil }, 0, ""},
-		{"a byte", func(dir string) error { return flipByte(filepath.Join(dir, segment), 5000) }, 0, "is not equal"},
+		{"a byte", func(dir string) error { return flipByte(filepath.Join(dir, first), 5000) }, 0, "is not equal"},
 		{"the last message", func(dir string) error {
-			f, err := os.OpenFile(filepath.Join(dir, "commitlog", "00000000000033554432"), os.O_WRONLY, 0)
+			f, err := os.OpenFile(filepath.Join(dir, last), os.O_WRONLY, 0)
 			if err != nil {
 				return err
 			}
