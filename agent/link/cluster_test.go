@@ -64,6 +64,7 @@ var kinds = []struct {
 	{"append", 400, (*world).appendOne},
 	{"burst", 40, (*world).appendBurst},
 	{"half a message", 80, (*world).appendPart},
+	{"change the last message", 20, (*world).change},
 	{"roll", 8, (*world).roll},
 	{"drop", 15, (*world).drop},
 	{"config", 12, (*world).writeConfig},

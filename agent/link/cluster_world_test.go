@@ -30,10 +30,11 @@ type world struct {
 	log      []byte         // every byte of the source's log, from offset 0
 	boundary map[int64]bool // the ends of records and segments
 	half     *half          // a message that is being stored
+	begins   wire.PhyOffset // where the last record begins
+	said     wire.PhyOffset // the broker's word, ever
 
 	versions map[string]map[string]int // of config files: content to version, by name
 	version  int
-	dying    bool // the last config write died half way
 
 	waits    []*waiting
 	messages int
@@ -124,6 +125,7 @@ func (w *world) sync() {
 		if err = errors.Join(err, f.Close()); err != nil {
 			w.t.Fatal(err)
 		}
+		w.begins = have // unless it is a BLANK: then the log ends where a segment does
 		w.log = append(w.log, b...)
 		w.boundary[int64(to)] = true
 		if to == base.Add(segmentSize) {
@@ -218,8 +220,30 @@ func (w *world) drop() {
 
 func (w *world) say() {
 	if w.half == nil {
-		w.m.word.say(w.m.w.End())
+		w.said = w.m.w.End()
+		w.m.word.say(w.said)
 	}
+}
+
+// change stores other bytes in the place of a last record that nothing has
+// confirmed: only time says that it is complete.
+func (w *world) change() {
+	end := w.m.w.End()
+	empty := forge.Message{Topic: "changed", Properties: "a\x01b\x02"}
+	n := end.Sub(w.begins) - empty.Size()
+	if w.half != nil || w.said >= end || end == end.SegmentBase(segmentSize) || n < 0 {
+		return
+	}
+	if w.r.IntN(2) == 0 { // give it the time to be shipped
+		until(w.t, "a settled record", func() bool { return w.m.src.Ends().Settled >= end })
+	}
+	empty.Body = make([]byte, n)
+	for i := range empty.Body {
+		empty.Body[i] = byte(w.r.Uint32())
+	}
+	record := forge.AppendMessage(nil, empty, w.begins)
+	copy(w.log[w.begins:], record)
+	w.m.overwrite(w.begins, record)
 }
 
 var errDied = errors.New("the broker dies")
@@ -318,7 +342,7 @@ func (w *world) breathe() {
 
 func (w *world) kill() {
 	n := w.anyNode()
-	n.slave.kill()
+	n.kill()
 	w.comeBack(n)
 }
 

@@ -214,10 +214,16 @@ func (m *master) run() {
 	}
 	m.server = link.NewServer(link.ServerOptions{Listener: l, Security: m.opt.security, Self: m.opt.identity, Source: m.src, Acks: m.table,
 		Epoch: func() int64 { return m.opt.epoch }, Admit: m.opt.admit, Config: m.opt.config, Timing: m.opt.timing})
+	m.background(m.src.Run, m.server.Run)
+}
+
+// background runs the parts of an agent until m.stop.
+func (m *master) background(parts ...func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	group := new(errgroup.Group)
-	group.Go(func() error { return m.src.Run(ctx) })
-	group.Go(func() error { return m.server.Run(ctx) })
+	for _, part := range parts {
+		group.Go(func() error { return part(ctx) })
+	}
 	m.stop = func() {
 		cancel()
 		if err := group.Wait(); err != nil {

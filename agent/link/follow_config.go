@@ -24,7 +24,7 @@ func (f *Follower) followConfig(ctx context.Context, addr string) error {
 		if err != nil {
 			return false, problemOf(addr, err)
 		}
-		defer session.Close()
+		defer func() { _ = session.Close() }() // in most cases it is closed by now
 		c := &configStream{pipe: newPipe(session, f.opt.Timing.Silence), f: f}
 		if err := c.write(ctx, &wirelink.Start{}); err != nil {
 			return false, err
@@ -67,7 +67,7 @@ func (c *configStream) read(ctx context.Context) error {
 			return err
 		}
 		var s metadata.Snapshot
-		whole := false
+		var whole bool
 		switch m := m.(type) {
 		case *wirelink.Heartbeat:
 			continue

@@ -126,7 +126,7 @@ func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 	if err != nil {
 		return false, problemOf(target.Addr, err)
 	}
-	defer session.Close()
+	defer func() { _ = session.Close() }() // in most cases it is closed by now
 	st := &stream{pipe: newPipe(session, f.opt.Timing.Silence), f: f, store: f.opt.Store, addr: target.Addr, source: welcome, reached: make(chan struct{}, 1)}
 	before, since := f.opt.Store.Ends().Verified, time.Now()
 	err = f.follow(ctx, st, hello, target)

@@ -54,7 +54,7 @@ func TestFollower_MasterThatBreaksTheRules_I3_Fault24(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			addr, links := fakeMaster(t, 0, func(p *peer, _ wire.PhyOffset) { p.sendBytes(c.bytes) })
+			addr, links := fakeMaster(t, func(p *peer, _ wire.PhyOffset) { p.sendBytes(c.bytes) })
 			s := startSlave(t, addr, slaveOptions{})
 			s.untilProblem(state.ProtocolError, c.code)
 			if got := s.store.Ends().Verified; got > c.verified {
@@ -73,10 +73,9 @@ func TestFollower_ProvisionalBytesAreNeverReported_I3(t *testing.T) {
 	t.Parallel()
 	log := messages(8)
 	end := wire.PhyOffset(len(log))
-	var first wire.PhyOffset // the end of the first message
-	first = wire.PhyOffset(int(log[2])<<8 | int(log[3]))
+	first := wire.PhyOffset(int(log[2])<<8 | int(log[3])) // the end of the first message
 	reported := make(chan wirelink.Report, 1000)
-	addr, _ := fakeMaster(t, 0, func(p *peer, from wire.PhyOffset) {
+	addr, _ := fakeMaster(t, func(p *peer, from wire.PhyOffset) {
 		if from != 0 {
 			t.Errorf("the second connection starts at %d", from)
 		}

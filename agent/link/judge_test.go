@@ -99,10 +99,10 @@ func TestJudge_Diverged_ExactOffset(t *testing.T) {
 			s, addr, before := follow(t, 200)
 			m := other(t, addr, c.same, c.more)
 			s.run()
-			p := s.untilProblem(state.Diverged, "diverged")
+			reason := s.untilProblem(state.Diverged, "diverged")
 			at := firstDifference(t, before.opt.dir, m.opt.dir)
-			if !strings.Contains(p.Reason, fmt.Sprintf("from offset %d on", at)) {
-				t.Errorf("the first difference is at %d, told is %q", at, p.Reason)
+			if !strings.Contains(reason, fmt.Sprintf("from offset %d on", at)) {
+				t.Errorf("the first difference is at %d, told is %q", at, reason)
 			}
 			if got := m.table.Rank(1); got != wire.NoOffset {
 				t.Errorf("a replica that differs acked %d", got)

@@ -119,7 +119,12 @@ func (p *peer) goodbye() wirelink.Code {
 
 // fakeMaster serves one connection after the other with serve, which gets the
 // peer behind the handshake and ends the connection.
-func fakeMaster(t testing.TB, confirmed wire.PhyOffset, serve func(p *peer, start wire.PhyOffset)) (addr string, links func() int) {
+func fakeMaster(t testing.TB, serve func(p *peer, start wire.PhyOffset)) (addr string, links func() int) {
+	t.Helper()
+	return fakeMasterOf(t, segmentSize, serve)
+}
+
+func fakeMasterOf(t testing.TB, segment wire.ByteSize, serve func(p *peer, start wire.PhyOffset)) (addr string, links func() int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -137,7 +142,7 @@ func fakeMaster(t testing.TB, confirmed wire.PhyOffset, serve func(p *peer, star
 				return
 			}
 			count <- <-count + 1
-			fakeSession(t, security, conn, confirmed, serve)
+			fakeSession(t, security, conn, segment, serve)
 			conn.Close()
 		}
 	}()
@@ -145,7 +150,7 @@ func fakeMaster(t testing.TB, confirmed wire.PhyOffset, serve func(p *peer, star
 	return l.Addr().String(), func() int { n := <-count; count <- n; return n }
 }
 
-func fakeSession(t testing.TB, security *link.Security, conn net.Conn, confirmed wire.PhyOffset, serve func(p *peer, start wire.PhyOffset)) {
+func fakeSession(t testing.TB, security *link.Security, conn net.Conn, segment wire.ByteSize, serve func(p *peer, start wire.PhyOffset)) {
 	p := &peer{t: t, conn: conn}
 	var err error
 	if p.session, err = security.Accept(t.Context(), conn); err != nil {
@@ -155,7 +160,7 @@ func fakeSession(t testing.TB, security *link.Security, conn net.Conn, confirmed
 	if err != nil {
 		return
 	}
-	w := &wirelink.Welcome{SegmentSize: segmentSize, Min: 0, Confirmed: confirmed, Visible: confirmed, Epoch: 1, Cluster: "c", BrokerName: "b", Node: "master", Version: "test",
+	w := &wirelink.Welcome{SegmentSize: segment, Min: 0, Confirmed: 0, Visible: 0, Epoch: 1, Cluster: "c", BrokerName: "b", Node: "master", Version: "test",
 		Verdicts: make([]wirelink.Verdict, len(h.Digests))}
 	for i := range w.Verdicts {
 		w.Verdicts[i] = wirelink.Equal

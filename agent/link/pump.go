@@ -61,8 +61,8 @@ func (p *pump) write(fd uintptr) bool {
 	for p.left > 0 {
 		n, err := unix.Sendfile(int(fd), p.fd, &p.off, p.left)
 		switch {
-		case err == unix.EINTR: //nolint:errorlint // a bare errno
-		case err == unix.EAGAIN: //nolint:errorlint // a bare errno
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
 			return false
 		case err != nil:
 			p.err = os.NewSyscallError("sendfile", err)

@@ -175,9 +175,8 @@ func TestServer_Rubbish_Fault4(t *testing.T) {
 		var b []byte
 		switch i % 5 {
 		case 0:
-			b = make([]byte, r.IntN(300))
-			for k := range b {
-				b[k] = byte(r.Uint32())
+			for range r.IntN(300) {
+				b = append(b, byte(r.Uint32()))
 			}
 		case 1:
 			b = greeting[:r.IntN(len(greeting))]

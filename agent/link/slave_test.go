@@ -189,8 +189,8 @@ func (s *slave) untilState(st state.State) {
 	until(s.t, "the state "+string(st), func() bool { return s.last().state == st })
 }
 
-// untilProblem waits for a state and a code and returns what was told.
-func (s *slave) untilProblem(st state.State, code string) *state.Problem {
+// untilProblem waits for a state and a code and returns the reason that was told.
+func (s *slave) untilProblem(st state.State, code string) (reason string) {
 	s.t.Helper()
 	var p *state.Problem
 	limit := s.t.Context()
@@ -201,7 +201,7 @@ func (s *slave) untilProblem(st state.State, code string) *state.Problem {
 	if p == nil || p.Try == "" || p.Reason == "" {
 		s.t.Fatalf("a problem without a next step: %+v", p)
 	}
-	return p
+	return p.Reason
 }
 
 // never fails the test where the follower was ever in state st.

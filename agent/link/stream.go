@@ -182,17 +182,18 @@ func (st *stream) report(ctx context.Context) error {
 	tick := time.NewTicker(st.f.opt.Timing.Heartbeat)
 	defer tick.Stop()
 	last := wirelink.Report{}
+	now := new(wirelink.Report) // one for all
 	for due := true; ; {
 		ends := st.store.Ends()
-		now := wirelink.Report{Received: max(wire.PhyOffset(st.received.Load()), ends.Verified), Verified: ends.Verified, Flushed: ends.Flushed}
+		*now = wirelink.Report{Received: max(wire.PhyOffset(st.received.Load()), ends.Verified), Verified: ends.Verified, Flushed: ends.Flushed}
 		if st.store.Empty() {
-			now = wirelink.Report{Received: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset}
+			*now = wirelink.Report{Received: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset}
 		}
 		if due || now.Verified != last.Verified || now.Flushed != last.Flushed {
-			if err := st.write(ctx, &now); err != nil {
+			if err := st.write(ctx, now); err != nil {
 				return err
 			}
-			last = now
+			last = *now
 			tick.Reset(st.f.opt.Timing.Heartbeat)
 		}
 		select {
