@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -26,6 +27,9 @@ type Finder interface {
 	Announce(edit func(*Member)) error
 	// Conflicts returns the names that two live agents claim.
 	Conflicts() []string
+	// Trouble returns why nobody is found although others answer: they have none of
+	// our keys. It is nil otherwise.
+	Trouble() error
 }
 
 // Member is one agent, as others know it.
@@ -100,6 +104,18 @@ func newest(list []Member) []Member {
 type errSearching struct{ why string }
 
 func (e *errSearching) Error() string { return e.why }
+
+// find picks the one master that a slave of the group follows, or says what keeps
+// it from knowing any.
+func find(f Finder, cluster, brokerName string) (link.Target, error) {
+	target, err := choose(f.Members(), cluster, brokerName)
+	var searching *errSearching
+	if trouble := f.Trouble(); trouble != nil && errors.As(err, &searching) {
+		return target, state.Problemf(state.Unauthorized, "wrong_key", "give all agents of the group the same --key-file", trouble,
+			"the agents that were named in --join have none of our keys")
+	}
+	return target, err
+}
 
 // choose picks the one master that a slave of the group follows.
 func choose(list []Member, cluster, brokerName string) (link.Target, error) {

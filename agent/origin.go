@@ -120,7 +120,7 @@ type agentOrigin struct {
 }
 
 func (g *agentOrigin) survey(ctx context.Context, o *replica.Options) error {
-	target, err := choose(g.a.cfg.Finder.Members(), o.Cluster, o.BrokerName)
+	target, err := find(g.a.cfg.Finder, o.Cluster, o.BrokerName)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (g *agentOrigin) follower(store *replica.Store, config *metadataLoop) follo
 	g.of = link.NewFollower(link.FollowerOptions{
 		Security: cfg.Security, Ack: cfg.Ack, Store: store, Changed: changed, Timing: cfg.LinkTiming, Log: g.a.log,
 		Self:   link.Identity{Cluster: st.Cluster, BrokerName: st.BrokerName, Node: cfg.Node, Version: cfg.Version},
-		Target: func() (link.Target, error) { return choose(cfg.Finder.Members(), st.Cluster, st.BrokerName) },
+		Target: func() (link.Target, error) { return find(cfg.Finder, st.Cluster, st.BrokerName) },
 		Offer:  func(s metadata.Snapshot) error { return config.offer(g.of.Target().Node, s) }, ConfigState: config.failed,
 		Retention: g.a.retention(store), OnState: g.a.following,
 	})

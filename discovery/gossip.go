@@ -25,6 +25,7 @@ type Gossip struct {
 	metaChanged chan struct{}          // one slot
 	listeners   listeners
 	started     atomic.Bool
+	trouble     atomic.Pointer[error] // see Trouble
 
 	mu     sync.Mutex // guards the following
 	self   Member

@@ -194,6 +194,7 @@ func plain(a netip.AddrPort, err error) error {
 // are now, err why somebody did not answer.
 func (j *joiner) report(others int, err error) {
 	j.tries++
+	j.g.setTrouble(others == 0 && otherKeys(err), err)
 	switch {
 	case others > 0 && !j.joined:
 		j.g.log.Info("joined the ring", "others", others, "tries", j.tries)
@@ -220,13 +221,10 @@ func (j *joiner) report(others int, err error) {
 
 // hint says what to look at.
 func hint(err error) string {
-	text := err.Error()
-	for _, sign := range []string{"could decrypt", "encrypt"} {
-		if strings.Contains(text, sign) {
-			return "give both agents the same --key-file"
-		}
+	if otherKeys(err) {
+		return "give both agents the same --key-file"
 	}
-	if errors.Is(err, errNotLoopback) || strings.Contains(text, errNotLoopback.Error()) {
+	if errors.Is(err, errNotLoopback) || strings.Contains(err.Error(), errNotLoopback.Error()) {
 		return "give all agents the same --key-file, or --insecure where nobody else gets through"
 	}
 	return "see that an agent runs there and that TCP and UDP get through to its gossip port"
