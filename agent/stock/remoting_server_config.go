@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/wire/remoting"
 )
 
@@ -131,7 +132,7 @@ func readConfig(ctx context.Context, dir, name, empty string) ([]byte, error) {
 	path := filepath.Join(dir, "config", name)
 	var torn error
 	for try := range configTries {
-		if try > 0 && !sleep(ctx, configPause) {
+		if try > 0 && !retry.Sleep(ctx, configPause) {
 			return nil, ctx.Err()
 		}
 		b, err := readWhole(path)

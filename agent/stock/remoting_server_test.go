@@ -24,6 +24,7 @@ import (
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/agent/forge"
 	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/remoting"
@@ -431,7 +432,7 @@ func TestRemotingServerBoundsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := <-closes; !errors.Is(err, stock.ErrTooManyConns) {
+	if err := <-closes; !errors.Is(err, serve.ErrTooManyConns) {
 		t.Errorf("the second connection ended with %v", err)
 	}
 	if _, err := b.Raw(t.Context(), remoting.GetBrokerConfig, nil, nil); err != nil {
