@@ -52,6 +52,7 @@ type Node struct {
 type Table struct {
 	mu     sync.Mutex
 	closed bool
+	joins  uint64           // how many there were
 	conns  map[string]*Conn // in reach, by node
 	order  []*Conn          // the same, the largest ack first
 	queues map[int]*queue   // who waits, by the number of nodes; none is empty
@@ -69,8 +70,9 @@ type Conn struct {
 	table *Table
 	node  string
 	level Level
-	marks Marks // guarded by table.mu, as is place
-	place int   // in table.order; -1 once it counts no more
+	join  uint64 // its number among the table's joins, from 1 on
+	marks Marks  // guarded by table.mu, as is place
+	place int    // in table.order; -1 once it counts no more
 }
 
 func (c *Conn) acked() wire.PhyOffset {
@@ -93,6 +95,8 @@ func (t *Table) Join(node string, level Level) *Conn {
 	if old := t.conns[node]; old != nil {
 		t.drop(old)
 	}
+	t.joins++
+	c.join = t.joins
 	c.place = len(t.order)
 	t.order = append(t.order, c)
 	t.conns[node] = c
@@ -187,6 +191,31 @@ func (t *Table) rank(n int) wire.PhyOffset {
 		return wire.NoOffset
 	}
 	return t.order[n-1].acked()
+}
+
+// Joins returns how many connections have joined so far, for Since.
+func (t *Table) Joins() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.joins
+}
+
+// Since is InReach and Rank together, of those connections alone that joined
+// after the first so many joins. It is for who has reason to doubt what earlier
+// ones have said, until they join again; 0 doubts nobody.
+func (t *Table) Since(joins uint64, n int) (inReach int, rank wire.PhyOffset) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rank = wire.NoOffset
+	for _, c := range t.order {
+		if c.join <= joins {
+			continue
+		}
+		if inReach++; inReach == n {
+			rank = c.acked()
+		}
+	}
+	return inReach, rank
 }
 
 // Nodes returns the nodes in reach, sorted by name.

@@ -28,6 +28,9 @@ type AuthorityOptions struct {
 	// Timing is that of a Follower, but MaxRetry is 750 ms where 0, so that a broker
 	// that is back is found within a second.
 	Timing Timing
+	// Relay, where not nil, makes the Authority a slave of a SYNC_MASTER too, on
+	// behalf of replicas that it cannot see. It belongs to one Authority.
+	Relay *Relay
 	// Log is told when what is known about the broker changes; nobody where nil.
 	Log *slog.Logger
 }
@@ -98,6 +101,7 @@ type Authority struct {
 	life      uint64     // what was learned in an earlier one counts no more
 	listeners map[chan struct{}]struct{}
 	status    AuthorityStatus
+	config    *BrokerConfig // as status; nil before the broker has answered
 }
 
 // authorityMaxRetry is how long a broker that is back may go unseen, less jitter.
@@ -160,6 +164,17 @@ func (a *Authority) Status() AuthorityStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.status
+}
+
+// Config returns the configuration of the broker as it last told it, even where
+// it cannot be used; false where it never has.
+func (a *Authority) Config() (BrokerConfig, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.config == nil {
+		return BrokerConfig{}, false
+	}
+	return *a.config, true
 }
 
 // Run keeps End true until ctx ends, and returns nil then. It returns an error

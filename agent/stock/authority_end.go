@@ -25,11 +25,12 @@ func tellsHAStatus(cfg BrokerConfig) bool {
 func (s *authoritySession) logEnd(ctx context.Context) (wire.PhyOffset, error) {
 	b := s.a.opt.Broker
 	if tellsHAStatus(s.survey.Config) && !s.noHAStatus.Load() {
-		end, version, err := b.haStatusEnd(ctx)
+		end, peers, version, err := b.haStatusEnd(ctx)
 		var refused *ResponseError
 		switch {
 		case err == nil:
 			s.a.version(version)
+			s.peers.Store(&peers)
 			return sane(b, end)
 		case errors.Is(err, ErrUnauthorized), errors.Is(err, ErrNotReady):
 			return wire.NoOffset, brokerProblem(b.Addr(), err)
@@ -55,31 +56,37 @@ func sane(b *Broker, end wire.PhyOffset) (wire.PhyOffset, error) {
 	return end, nil
 }
 
-// haStatusEnd asks for the end of the log by request 907, and tells the broker's
-// release.
-func (b *Broker) haStatusEnd(ctx context.Context) (end wire.PhyOffset, version string, err error) {
+// haStatusEnd asks for the end of the log by request 907. It also tells whom a
+// master's HA port serves (host:port each), and the broker's release.
+func (b *Broker) haStatusEnd(ctx context.Context) (end wire.PhyOffset, peers []string, version string, err error) {
 	answer, err := b.Raw(ctx, remoting.GetBrokerHAStatus, nil, nil)
 	if err != nil {
-		return wire.NoOffset, "", err
+		return wire.NoOffset, nil, "", err
 	}
 	var status struct {
 		Master *bool           `json:"master"`
 		End    *wire.PhyOffset `json:"masterCommitLogMaxOffset"`
+		Peers  []struct {
+			Addr string `json:"addr"`
+		} `json:"haConnectionInfo"`
 		Client struct {
 			End *wire.PhyOffset `json:"maxOffset"`
 		} `json:"haClientRuntimeInfo"`
 	}
 	if err := json.Unmarshal(answer.Body, &status); err != nil {
-		return wire.NoOffset, "", fmt.Errorf("%w: HA status of broker %s: %w", remoting.ErrBody, b.addr, err)
+		return wire.NoOffset, nil, "", fmt.Errorf("%w: HA status of broker %s: %w", remoting.ErrBody, b.addr, err)
 	}
 	told := status.End
 	if status.Master != nil && !*status.Master {
 		told = status.Client.End
 	}
 	if status.Master == nil || told == nil {
-		return wire.NoOffset, "", fmt.Errorf("%w: HA status of broker %s tells no end", remoting.ErrBody, b.addr)
+		return wire.NoOffset, nil, "", fmt.Errorf("%w: HA status of broker %s tells no end", remoting.ErrBody, b.addr)
 	}
-	return *told, releaseName(answer.Version), nil
+	for _, p := range status.Peers {
+		peers = append(peers, p.Addr)
+	}
+	return *told, peers, releaseName(answer.Version), nil
 }
 
 // releaseName is a release in a broker's own words, from the number that is in

@@ -33,7 +33,7 @@ func (s *authoritySession) connection(ctx context.Context) (fruitful bool, err e
 		return false, fmt.Errorf("connect to HA port: %w", err)
 	}
 	since := time.Now()
-	l := &endLink{a: s.a, conn: conn, addr: addr, size: s.survey.Config.SegmentSize, discard: newDiscarder(conn)}
+	l := newEndLink(s, conn)
 	if err := l.request(ctx, s); err != nil {
 		return false, errors.Join(err, serve.Closed(conn.Close()))
 	}
@@ -55,10 +55,15 @@ type endLink struct {
 	discard *discarder
 
 	life   uint64         // in which the connection was made
-	asked  wire.PhyOffset // the request, which is also what is acknowledged
-	expect wire.PhyOffset // where the next frame must be; wire.NoOffset: any segment start
+	asked  wire.PhyOffset // the request, or the last report: what is acknowledged
+	expect wire.PhyOffset // where the next frame must be; wire.NoOffset: any segment start, or anywhere
 	proven bool           // a body was compared with our files
 	head   [ha.HeaderSize]byte
+	out    [ha.ReportSize]byte
+}
+
+func newEndLink(s *authoritySession, conn net.Conn) *endLink {
+	return &endLink{a: s.a, conn: conn, addr: s.survey.HAAddr, size: s.survey.Config.SegmentSize, discard: newDiscarder(conn)}
 }
 
 // request asks for what comes behind the broker's present end. The broker takes
@@ -77,20 +82,29 @@ func (l *endLink) request(ctx context.Context, s *authoritySession) error {
 		poke(l.a.again)
 		return fmt.Errorf("broker %s is not what it was", l.a.opt.Broker.Addr())
 	}
-	l.life, l.asked, l.expect = life, end, end
-	if l.asked == 0 {
-		l.expect = wire.NoOffset // the log may have grown meanwhile, and 0 asks for its last segment
-	}
 	l.a.raise(life, end)
+	return l.ask(life, end)
+}
+
+// ask sends the request, for what comes behind an offset.
+func (l *endLink) ask(life uint64, from wire.PhyOffset) error {
+	l.life, l.asked, l.expect = life, from, from
+	if from == 0 {
+		l.expect = wire.NoOffset // 0 asks for the last segment, whichever that is by now
+	}
 	return l.send()
 }
 
-// send sends what was asked for as a report: the least that can be claimed.
+// anywhere stands for a first frame's offset. A broker that is slow to look takes
+// the last of several reports for the request.
+const anywhere wire.PhyOffset = wire.NoOffset - 1
+
+// send reports what was asked for: the least that can be claimed.
 func (l *endLink) send() error {
 	if err := l.conn.SetWriteDeadline(time.Now().Add(l.a.timing.Heartbeat)); err != nil {
 		return fmt.Errorf("report to %s: %w", l.addr, err)
 	}
-	if _, err := l.conn.Write(ha.AppendReport(nil, l.asked)); err != nil {
+	if _, err := l.conn.Write(ha.AppendReport(l.out[:0], l.asked)); err != nil {
 		return fmt.Errorf("report %d to %s: %w", l.asked, l.addr, err)
 	}
 	return nil
@@ -158,8 +172,11 @@ func (l *endLink) frame() error {
 // place checks that a frame is where it must be.
 func (l *endLink) place(h ha.Header) error {
 	ok := h.PhyOffset == l.expect
-	if l.expect == wire.NoOffset {
+	switch l.expect {
+	case wire.NoOffset:
 		ok = h.PhyOffset == h.PhyOffset.SegmentBase(l.size)
+	case anywhere:
+		ok, l.expect = true, h.PhyOffset
 	}
 	if !ok || h.PhyOffset > maxOffset {
 		return state.Problemf(state.ProtocolError, "offset_mismatch", "check that "+l.addr+" is the HA port of the local broker, and restart that if this lasts", nil,

@@ -26,6 +26,7 @@ type authoritySession struct {
 	survey     Survey // without Min and Version; Max is that of its beginning
 	conns      int    // connection of the Broker on which it was surveyed; owned by ask
 	noHAStatus atomic.Bool
+	peers      atomic.Pointer[[]string] // whom the HA port served when last asked; nil: not told since it was taken
 }
 
 // session finds out who the broker is and follows its end for as long as it
@@ -44,6 +45,9 @@ func (a *Authority) session(ctx context.Context) (fruitful bool, err error) {
 	group.Go(func() error { return s.ask(ctx) })
 	if streams(s.survey) {
 		group.Go(func() error { return s.stream(ctx) })
+	}
+	if r := a.opt.Relay; r != nil {
+		group.Go(func() error { return r.run(ctx, s) })
 	}
 	return true, group.Wait()
 }

@@ -6,6 +6,7 @@ import "github.com/haagent/haagent/agent/state"
 func (a *Authority) found(s Survey) {
 	a.change(func(st *AuthorityStatus) {
 		st.describe(s)
+		a.config = &s.Config
 		st.Mode, st.Problem, st.Err = AuthorityAsked, nil, nil
 	})
 }
@@ -18,6 +19,7 @@ func (a *Authority) refused(s Survey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status.describe(s)
+	a.config = &s.Config
 }
 
 // describe takes over what the broker says of itself.

@@ -198,7 +198,7 @@ func (f *Follower) watchSource(ctx context.Context, st *stream) error {
 		case <-tick.C:
 		}
 		if f.cheapEnd && look%lookAround != 0 {
-			if end, _, err := f.opt.Broker.haStatusEnd(ctx); err == nil && end <= maxOffset {
+			if end, _, _, err := f.opt.Broker.haStatusEnd(ctx); err == nil && end <= maxOffset {
 				f.sourceEnd.Store(int64(max(end, 0)))
 			}
 			continue // the stream decides whether the source is there
