@@ -40,12 +40,15 @@ type Config struct {
 
 	// Master and slave of a pair.
 
-	Finder        Finder         // finds other agents; nil: only Master and MasterHA are followed
-	Security      *link.Security // of the link; required with a Finder
-	LinkBind      string         // where a master serves its replicas; default all addresses with a key, else loopback
-	LinkAdvertise string         // where they reach it; default chosen
-	Broker        string         // remoting address of a master's own broker; default 127.0.0.1:10911
-	TailSettle    time.Duration  // how long a last record stands unchanged where no broker confirms it; default 1 s
+	Finder        Finder          // finds other agents; nil: only Master and MasterHA are followed
+	Security      *link.Security  // of the link; required with a Finder
+	LinkBind      string          // where a master serves its replicas; default all addresses with a key, else loopback
+	LinkAdvertise string          // where they reach it; default chosen
+	Broker        string          // remoting address of a master's own broker; default 127.0.0.1:10911
+	HABind        string          // where a master serves the stock HA stream; empty: nowhere
+	RemotingBind  string          // where a master or observer answers stock slaves, also two ports below it; empty: nowhere
+	HAAllow       stock.AllowList // who may talk to these two; empty: this host
+	TailSettle    time.Duration   // how long a last record stands unchanged where no broker confirms it; default 1 s
 
 	SegmentSize      wire.ByteSize
 	Ack              replica.Ack

@@ -51,6 +51,7 @@ type master struct {
 	config    *metadata.Snapshotter
 	acks      *acks.Table
 	server    *link.Server
+	ports     *stockPorts
 	epoch     int64
 
 	cluster, brokerName string
@@ -67,6 +68,10 @@ func (a *Agent) master(ctx context.Context, opened func()) error {
 		return err
 	}
 	m.epoch = epoch
+	if m.ports, err = a.openStockPorts(ctx); err != nil {
+		return err
+	}
+	defer m.ports.close()
 	listener, err := a.listenLink(ctx)
 	if err != nil {
 		return err
@@ -136,6 +141,7 @@ func masterEpoch(dir string) (int64, error) {
 
 // build makes the parts that read the store.
 func (m *master) build() {
+	m.ports.book = newStockBook(m.acks, func() wire.PhyOffset { return m.source.Ends().Confirmed }, m.a.log)
 	cfg, log := m.a.cfg, m.a.log
 	m.authority = stock.NewAuthority(stock.AuthorityOptions{Broker: m.broker, CommitLogDir: cfg.CommitLogDir, Timing: cfg.Timing, Log: log})
 	m.watcher = watch.New(watch.Options{CommitLogDir: cfg.CommitLogDir, ConfigDir: metadata.ConfigDir(cfg.Dir), Log: log})
@@ -163,6 +169,7 @@ func (m *master) introduce(ctx context.Context, listener net.Listener) error {
 	m.a.announce(func(self *Member) {
 		self.Role, self.Cluster, self.BrokerName, self.BrokerID = string(RoleMaster), m.cluster, m.brokerName, m.a.cfg.BrokerID
 		self.Link, self.Epoch = addr, m.epoch
+		m.ports.announce(self)
 	})
 	return nil
 }
@@ -205,18 +212,7 @@ func (m *master) advertised(bound net.Addr) (string, error) {
 	if m.a.cfg.LinkAdvertise != "" {
 		return m.a.cfg.LinkAdvertise, nil
 	}
-	host, port, err := net.SplitHostPort(bound.String())
-	if err != nil {
-		return "", fmt.Errorf("link address: %w", err)
-	}
-	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
-		return bound.String(), nil
-	}
-	host, _, err = net.SplitHostPort(m.a.cfg.Finder.Addr())
-	if err != nil {
-		return "", fmt.Errorf("link address: %w", err)
-	}
-	return net.JoinHostPort(host, port), nil
+	return reachable(bound, m.a.cfg.Finder.Addr())
 }
 
 // serve lets replicas follow until ctx ends.
@@ -232,6 +228,7 @@ func (m *master) serve(ctx context.Context, listener net.Listener) error {
 	group, run := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.server.Run(run) })
 	group.Go(func() error { return m.config.Run(run) })
+	group.Go(func() error { return m.ports.serve(run, m) })
 	group.Go(func() error {
 		m.watchRivals(run)
 		return nil
@@ -297,6 +294,7 @@ func (m *master) fill(s *control.Status, now time.Time) {
 	if m.a.serving.Load() != m {
 		return
 	}
+	s.Replicas = append(s.Replicas, m.ports.replicas()...)
 	for _, r := range m.server.Replicas() {
 		s.Replicas = append(s.Replicas, control.Replica{Node: r.Node, Kind: "agent", Addr: r.Addr, State: r.State, Acked: r.Acked, Flushed: r.Flushed,
 			LagBytes: int64(r.Lag), LagSeconds: r.Behind.Seconds(), Ack: r.Ack.String()})

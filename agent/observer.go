@@ -9,11 +9,19 @@ import (
 
 // observer takes part in the gossip and writes nothing.
 func (a *Agent) observer(ctx context.Context, _ func()) error {
+	ports, err := a.openStockPorts(ctx)
+	if err != nil {
+		return err
+	}
+	defer ports.close()
 	a.cond.set(state.Observing, nil)
-	a.announce(func(m *Member) { m.Role = string(RoleObserver) })
-	<-ctx.Done()
+	a.announce(func(m *Member) {
+		m.Role = string(RoleObserver)
+		ports.announce(m)
+	})
+	err = ports.observe(ctx)
 	a.cond.set(state.Stopping, nil)
-	return nil
+	return err
 }
 
 // warnOfConflicts logs each name that two live agents claim, once.

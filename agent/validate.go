@@ -41,13 +41,16 @@ func (c Config) Validate() error {
 		return &ConfigError{"dir", c.Dir, "not a directory", "give a directory; it may be empty or missing"}
 	}
 	for _, addr := range []struct{ key, value string }{{"master", c.Master}, {"master-ha", c.MasterHA}, {"http", c.HTTP},
-		{"broker", c.Broker}, {"link-bind", c.LinkBind}, {"link-advertise", c.LinkAdvertise}} {
+		{"broker", c.Broker}, {"link-bind", c.LinkBind}, {"link-advertise", c.LinkAdvertise}, {"ha-bind", c.HABind}, {"remoting-bind", c.RemotingBind}} {
 		if addr.value == "" {
 			continue
 		}
 		if err := checkAddr(addr.value); err != nil {
 			return &ConfigError{addr.key, addr.value, err.Error(), "give HOST:PORT, for example 10.0.0.5:10911"}
 		}
+	}
+	if err := c.checkStockPorts(); err != nil {
+		return err
 	}
 	if c.SegmentSize != 0 && (c.SegmentSize < minSegment || c.SegmentSize > maxSegment) {
 		return &ConfigError{"segment-size", c.SegmentSize.String(), fmt.Sprintf("must be between %s and 2GiB-1", minSegment), "give the source's mappedFileSizeCommitLog, for example 1GiB"}

@@ -45,6 +45,10 @@ type HAServerOptions struct {
 	// MaxConns bounds the connections that are served at once; 256 where 0. One
 	// that comes on top is closed at once.
 	MaxConns int
+	// Admit, where not nil, is called with the request of each slave before anything
+	// is sent to it, and before OnReport. It may wait, as long as ctx lasts; its
+	// error ends the connection.
+	Admit func(ctx context.Context, remote net.Addr, request wire.PhyOffset) error
 	// OnReport, where not nil, is called for each report of a slave: first for its
 	// request, which proves nothing about what it holds, then for its
 	// acknowledgements, which are never above what that connection was sent. Glued
@@ -93,6 +97,9 @@ func (o HAServerOptions) withDefaults() (HAServerOptions, error) {
 	}
 	if o.MaxConns == 0 {
 		o.MaxConns = defaultHAConns
+	}
+	if o.Admit == nil {
+		o.Admit = func(context.Context, net.Addr, wire.PhyOffset) error { return nil }
 	}
 	if o.OnReport == nil {
 		o.OnReport = func(net.Addr, wire.PhyOffset, bool) {}

@@ -61,11 +61,14 @@ func serveHA(ctx context.Context, conn net.Conn, opt HAServerOptions) error {
 
 // read takes the slave's reports until the connection ends. It never touches a
 // file, so that a slow disk cannot make a good slave look silent.
-func (c *haConn) read(context.Context) error {
+func (c *haConn) read(ctx context.Context) error {
 	reports := ha.NewReportReader(serve.PatientReader{Conn: c.conn, Silence: c.opt.Housekeeping})
 	request, err := reports.First()
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
+	}
+	if err := c.opt.Admit(ctx, c.conn.RemoteAddr(), request); err != nil {
+		return err
 	}
 	c.sent.Store(int64(request))
 	c.opt.OnReport(c.conn.RemoteAddr(), request, true)

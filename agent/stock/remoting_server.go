@@ -3,6 +3,7 @@ package stock
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,9 +46,12 @@ type RemotingServerOptions struct {
 	// Handlers are further requests. They win over the ones above; a nil handler
 	// takes a request away.
 	Handlers map[remoting.RequestCode]RemotingHandler
+	// Hint is added to what is answered to requests that are not known.
+	Hint string
 	// MaxConns bounds the connections that are served at once; 256 where 0. One
 	// that comes on top is closed at once. MaxRequest bounds a request's frame;
-	// 1 MiB where 0.
+	// 1 MiB where 0. Of frames above 1 MiB two are read at once, so that their
+	// memory does not grow with the connections.
 	MaxConns   int
 	MaxRequest wire.ByteSize
 	// Idle is how long a client may keep a connection without a request; 2 min
@@ -64,6 +68,7 @@ const (
 	defaultMaxRequest    = wire.MiB
 	defaultRemotingIdle  = 2 * time.Minute
 	defaultTransfer      = 15 * time.Second
+	maxLargeRequests     = 2
 
 	defaultBrokerVersion = "V4_9_7"
 	defaultVersionNumber = 407
@@ -120,11 +125,12 @@ func (s *RemotingServer) Run(ctx context.Context) error {
 	}
 	handlers := storeHandlers(opt)
 	maps.Copy(handlers, opt.Handlers)
+	large := make(chan struct{}, maxLargeRequests)
 	a := serve.Acceptor{
 		Listener: opt.Listener,
 		Max:      opt.MaxConns,
 		Serve: func(ctx context.Context, conn net.Conn) error {
-			c := remotingConn{opt: opt, handlers: handlers, conn: conn}
+			c := remotingConn{opt: opt, handlers: handlers, conn: conn, large: large}
 			return serve.Together(ctx, conn, c.serve)
 		},
 		OnClose: opt.OnClose,
@@ -140,6 +146,7 @@ type remotingConn struct {
 	opt      RemotingServerOptions
 	handlers map[remoting.RequestCode]RemotingHandler
 	conn     net.Conn
+	large    chan struct{} // a slot for each request above defaultMaxRequest
 }
 
 // serve answers one request after the other until the connection ends.
@@ -155,7 +162,7 @@ func (c *remotingConn) serve(ctx context.Context) error {
 		if err := c.conn.SetReadDeadline(time.Now().Add(c.opt.Transfer)); err != nil {
 			return err
 		}
-		req, err := remoting.ReadCommand(r, c.opt.MaxRequest)
+		req, err := c.read(ctx, r)
 		if err != nil {
 			return fmt.Errorf("read request: %w", err)
 		}
@@ -172,11 +179,30 @@ func (c *remotingConn) serve(ctx context.Context) error {
 	}
 }
 
+// read reads one request, a large one when it is its turn.
+func (c *remotingConn) read(ctx context.Context, r *bufio.Reader) (remoting.Command, error) {
+	const word = 4
+	head, err := r.Peek(word) // where it fails, ReadCommand does as well
+	length := wire.ByteSize(0)
+	if err == nil {
+		length = wire.ByteSize(binary.BigEndian.Uint32(head))
+	}
+	if length > defaultMaxRequest && length <= c.opt.MaxRequest {
+		select {
+		case c.large <- struct{}{}:
+			defer func() { <-c.large }()
+		case <-ctx.Done():
+			return remoting.Command{}, ctx.Err()
+		}
+	}
+	return remoting.ReadCommand(r, c.opt.MaxRequest)
+}
+
 func (c *remotingConn) answer(ctx context.Context, req remoting.Command) remoting.Command {
 	if handle := c.handlers[req.Request()]; handle != nil {
 		return handle(ctx, c.conn.RemoteAddr(), req)
 	}
-	return req.Reply(remoting.RequestCodeNotSupported, fmt.Sprintf(" request type %d not supported", req.Code))
+	return req.Reply(remoting.RequestCodeNotSupported, fmt.Sprintf(" request type %d not supported%s", req.Code, c.opt.Hint))
 }
 
 func (c *remotingConn) send(answer remoting.Command) error {

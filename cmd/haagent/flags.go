@@ -10,6 +10,7 @@ import (
 
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/remoting"
 
@@ -36,6 +37,9 @@ func agentFlags() []cli.Flag {
 		text("key-file", "", "`FILE` of shared keys, base64 of 32 bytes, one a line: encrypts gossip and link"),
 		text("link-bind", "", "`HOST:PORT` where a master serves its replicas; default 0.0.0.0:10915 with a key, else 127.0.0.1:10915"),
 		text("link-advertise", "", "`HOST:PORT` at which they reach it; default chosen and logged"),
+		text("ha-bind", "", "`HOST:PORT` where a master serves unmodified slave brokers the stock HA stream; default: nowhere"),
+		text("remoting-bind", "", "`HOST:PORT` where a master or observer answers unmodified slave brokers, also at the port - 2; default: nowhere"),
+		text("ha-allow", "", "`CIDR,...` of the hosts that may talk to these two; default: this host only"),
 		text("link-security", "auto", "`MODE` auto (TLS where there is a key or a certificate), tls, or clear (the key is proven, bytes go unencrypted)"),
 		text("tls-cert", "", "`FILE` (PEM) of this agent's certificate, from your own PKI, for the link"),
 		text("tls-key", "", "`FILE` (PEM) of its private key"),
@@ -67,6 +71,7 @@ func agentConfig(c *cli.Context) (agent.Config, error) {
 		Cluster: c.String("cluster"), BrokerName: c.String("broker-name"), BrokerID: c.Int64("broker-id"), Node: c.String("node"),
 		Master: c.String("master"), MasterHA: c.String("master-ha"), Broker: c.String("broker"), TailSettle: c.Duration("tail-settle"),
 		LinkBind: c.String("link-bind"), LinkAdvertise: c.String("link-advertise"),
+		HABind: c.String("ha-bind"), RemotingBind: c.String("remoting-bind"),
 		Ack: replica.Ack(c.String("ack")), MetadataInterval: c.Duration("metadata-interval"),
 		HTTP: c.String("http"), Version: version,
 	}
@@ -75,6 +80,9 @@ func agentConfig(c *cli.Context) (agent.Config, error) {
 		if cfg.SegmentSize, err = parseSize(s); err != nil {
 			return cfg, &agent.ConfigError{Key: "segment-size", Value: s, Why: err.Error(), Try: "give a size such as 1GiB or 1073741824"}
 		}
+	}
+	if cfg.HAAllow, err = stock.ParseAllowList(c.String("ha-allow")); err != nil {
+		return cfg, &agent.ConfigError{Key: "ha-allow", Value: c.String("ha-allow"), Why: err.Error(), Try: "give networks or addresses, such as 10.1.0.0/16,192.168.7.5"}
 	}
 	if cfg.Retention, err = agent.ParseRetention(c.String("retention")); err != nil {
 		return cfg, &agent.ConfigError{Key: "retention", Value: c.String("retention"), Why: "not a rule", Try: err.Error()}

@@ -1,0 +1,462 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/stock"
+	"github.com/haagent/haagent/wire"
+	"github.com/haagent/haagent/wire/remoting"
+)
+
+// vipDistance is how far below its port a broker has a second one, at which
+// stock slaves ask for topics.
+const vipDistance = 2
+
+// stockPorts are the ports at which unmodified brokers are served.
+//
+//	stock slave                                  master agent
+//	  HA client ── request, acks ──────────────► ha          ─► acks.Table
+//	            ◄─ the log ─────────────────────             ◄─ source
+//	  topics, groups, positions ───────────────► remoting    ◄─ the broker, or its files
+//	  registration ─► observer (remoting) ◄─ gossip: where is that master
+type stockPorts struct {
+	a        *Agent
+	ha       *stock.Gate   // nil: not served
+	remoting []*stock.Gate // the port and the one below it; none: not served
+	haAddr   string        // where slaves find them
+	addr     string
+	registry *stock.Registry
+	book     *stockBook // of a master
+}
+
+// openStockPorts opens what --ha-bind and --remoting-bind say.
+func (a *Agent) openStockPorts(ctx context.Context) (_ *stockPorts, err error) {
+	p := &stockPorts{a: a}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	p.registry = stock.NewRegistry(stock.RegistryOptions{Find: p.find, Log: a.log})
+	if bind := a.cfg.HABind; bind != "" {
+		l, err := listen(ctx, "ha-bind", bind, "")
+		if err != nil {
+			return nil, err
+		}
+		if p.ha, p.haAddr, err = p.gate(l, "ha-bind"); err != nil {
+			return nil, err
+		}
+	}
+	if bind := a.cfg.RemotingBind; bind != "" {
+		listeners, err := listenBelow(ctx, bind)
+		if err != nil {
+			return nil, err
+		}
+		for i, l := range listeners {
+			g, addr, err := p.gate(l, "remoting-bind")
+			if err != nil {
+				return nil, errors.Join(err, listeners[len(listeners)-1].Close())
+			}
+			if p.remoting = append(p.remoting, g); i == 0 {
+				p.addr = addr
+			}
+		}
+	}
+	return p, nil
+}
+
+// gate puts a guard before a port, and says where others reach it.
+func (p *stockPorts) gate(l net.Listener, key string) (*stock.Gate, string, error) {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, "", errors.Join(fmt.Errorf("--%s: %v is no TCP port", key, l.Addr()), l.Close())
+	}
+	addr, err := reachable(l.Addr(), p.a.cfg.Finder.Addr())
+	if err != nil {
+		return nil, "", errors.Join(err, l.Close())
+	}
+	allow := p.a.cfg.HAAllow
+	if host := stock.PeerAddr(l.Addr()); len(allow) == 0 {
+		allow = stock.AllowLoopback()
+		if !host.IsLoopback() {
+			p.a.log.Warn("only this host may talk to a port that other hosts see. Try: list your slaves with --ha-allow", "port", key, "bound", l.Addr().String())
+		}
+	}
+	return stock.NewGate(tcp, allow, "--"+key, p.a.log), addr, nil
+}
+
+// reachable is where others reach a listener: where it is bound, or, on all
+// addresses, the host that gossip is reached at.
+func reachable(bound net.Addr, gossip string) (string, error) {
+	host, port, err := net.SplitHostPort(bound.String())
+	if err != nil {
+		return "", fmt.Errorf("bound address: %w", err)
+	}
+	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+		return bound.String(), nil
+	}
+	if host, _, err = net.SplitHostPort(gossip); err != nil {
+		return "", fmt.Errorf("gossip address: %w", err)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// listenBelow opens a port and the one two below it. Port 0 is any pair that is
+// free.
+func listenBelow(ctx context.Context, bind string) ([]net.Listener, error) {
+	const tries = 100
+	host, port, err := net.SplitHostPort(bind)
+	if err != nil {
+		return nil, &ConfigError{"remoting-bind", bind, err.Error(), "give HOST:PORT"}
+	}
+	if port != "0" {
+		n, err := strconv.Atoi(port)
+		if err != nil || n <= vipDistance {
+			return nil, &ConfigError{"remoting-bind", bind, "the port two below it is needed too", "give a port above 2"}
+		}
+		return listenPair(ctx, host, n)
+	}
+	for range tries {
+		probe, err := listen(ctx, "remoting-bind", bind, "")
+		if err != nil {
+			return nil, err
+		}
+		addr, ok := probe.Addr().(*net.TCPAddr)
+		if err := probe.Close(); err != nil || !ok {
+			return nil, fmt.Errorf("--remoting-bind %s: %w", bind, err)
+		}
+		if pair, err := listenPair(ctx, host, addr.Port); err == nil {
+			return pair, nil
+		}
+	}
+	return nil, &ConfigError{"remoting-bind", bind, "no two ports that differ by two are free", "give a port"}
+}
+
+// listenPair opens a port and the one two below it.
+func listenPair(ctx context.Context, host string, port int) ([]net.Listener, error) {
+	upper, err := listen(ctx, "remoting-bind", net.JoinHostPort(host, strconv.Itoa(port)), "")
+	if err != nil {
+		return nil, err
+	}
+	below := net.JoinHostPort(host, strconv.Itoa(port-vipDistance))
+	lower, err := listen(ctx, "remoting-bind", below, "")
+	if err != nil {
+		return nil, &ConfigError{"remoting-bind", upper.Addr().String(), fmt.Sprintf("stock slaves ask for topics two ports below it, at %s: %v", below, errors.Join(err, upper.Close())),
+			"give a port whose second lower neighbour is free"}
+	}
+	return []net.Listener{upper, lower}, nil
+}
+
+// close closes the ports, for good.
+func (p *stockPorts) close() {
+	gates := p.remoting
+	if p.ha != nil {
+		gates = append(gates[:len(gates):len(gates)], p.ha)
+	}
+	for _, g := range gates {
+		if err := g.Close(); err != nil {
+			p.a.log.Debug("port did not close", "cause", err)
+		}
+	}
+}
+
+// find is where the slaves of a group find their master, as gossip knows it.
+func (p *stockPorts) find(cluster, brokerName string) (stock.GroupMaster, error) {
+	found := newest(masters(p.a.cfg.Finder.Members(), cluster, brokerName))
+	switch {
+	case len(found) == 0:
+		return stock.GroupMaster{}, fmt.Errorf("gossip knows no master of %s. Try: start haagent --role master beside it, with the same --join, --cluster and --broker-name", group(cluster, brokerName))
+	case len(found) > 1 && !sameGroup(found):
+		return stock.GroupMaster{}, fmt.Errorf("masters of several groups are known (%s): give --cluster and --broker-name", names(found))
+	case len(found) > 1:
+		return stock.GroupMaster{}, splitBrain(found)
+	}
+	return stock.GroupMaster{Node: found[0].Node, HA: found[0].HA, Remoting: found[0].Remoting}, nil
+}
+
+// stockHint tells a client that takes an agent for more than it is.
+const stockHint = " (this is haagent: it serves stock slaves and tells clients where they are; it stores nothing)"
+
+// serveRemoting answers on both ports until ctx ends.
+func (p *stockPorts) serveRemoting(ctx context.Context, answers ...map[remoting.RequestCode]stock.RemotingHandler) error {
+	handlers := p.registry.Handlers()
+	for _, more := range answers {
+		for code, handle := range more {
+			handlers[code] = handle
+		}
+	}
+	group, run := errgroup.WithContext(ctx)
+	for _, g := range p.remoting {
+		server := stock.NewRemotingServer(stock.RemotingServerOptions{Listener: g.Lend(), Handlers: handlers, Hint: stockHint,
+			Version: "V4_9_7", MaxRequest: stock.MaxRegistration, OnClose: p.registry.Closed})
+		group.Go(func() error { return server.Run(run) })
+	}
+	return group.Wait()
+}
+
+// announce adds the ports to what others are told.
+func (p *stockPorts) announce(self *Member) { self.HA, self.Remoting = p.haAddr, p.addr }
+
+// observe serves as an observer until ctx ends: slaves register here and are told
+// their master, whose answers are passed on too.
+func (p *stockPorts) observe(ctx context.Context) error {
+	if len(p.remoting) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	forward := &forwarder{ports: p}
+	defer forward.close()
+	p.a.log.Info("stock slaves may register", "remoting", p.addr, "below", p.remoting[1].Addr().String())
+	return p.serveRemoting(ctx, stock.ForwardAnswers(forward.ask))
+}
+
+// askPatience is how long a broker may take for an answer to a slave, which waits
+// for 3 s itself.
+const askPatience = 2 * time.Second
+
+// forwarder passes requests on to the one master of the observed group.
+type forwarder struct {
+	ports *stockPorts
+
+	mu     sync.Mutex
+	master *stock.Broker // nil: nobody was asked yet
+}
+
+func (f *forwarder) ask(ctx context.Context, req remoting.Command) (remoting.Command, error) {
+	master, err := f.ports.find(f.ports.a.cfg.Cluster, f.ports.a.cfg.BrokerName)
+	if err != nil {
+		return remoting.Command{}, err
+	}
+	if master.Remoting == "" {
+		return remoting.Command{}, fmt.Errorf("master agent %s answers no requests. Try: give it --remoting-bind", master.Node)
+	}
+	f.mu.Lock()
+	if f.master == nil || f.master.Addr() != master.Remoting {
+		if f.master != nil {
+			f.master.Close()
+		}
+		f.master = stock.NewBroker(master.Remoting, stock.BrokerOptions{Timeout: askPatience})
+	}
+	to := f.master
+	f.mu.Unlock()
+	return stock.ForwardRequest(ctx, to, req)
+}
+
+func (f *forwarder) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.master != nil {
+		f.master.Close()
+	}
+}
+
+// serve serves as a master until ctx ends.
+func (p *stockPorts) serve(ctx context.Context, m *master) error {
+	group, run := errgroup.WithContext(ctx)
+	if p.ha != nil {
+		p.a.log.Info("stock slaves are served", "ha", p.haAddr)
+		group.Go(func() error { return p.serveHA(run, m) })
+	}
+	if len(p.remoting) > 0 {
+		// Its own connection: the other one must answer for the end at once.
+		broker := stock.NewBroker(p.a.cfg.Broker, stock.BrokerOptions{Credentials: p.a.cfg.Credentials, Timeout: askPatience})
+		defer broker.Close()
+		p.a.log.Info("requests of stock slaves are answered", "remoting", p.addr, "below", p.remoting[1].Addr().String())
+		group.Go(func() error { return p.serveRemoting(run, stock.StoreAnswers(p.storeAnswers(m, broker))) })
+	}
+	return group.Wait()
+}
+
+// storeAnswers says what is answered about the master's store.
+func (p *stockPorts) storeAnswers(m *master, broker *stock.Broker) stock.StoreAnswersOptions {
+	cfg := p.a.cfg
+	return stock.StoreAnswersOptions{
+		Dir: cfg.Dir, CommitLogDir: cfg.CommitLogDir, SegmentSize: m.source.SegmentSize,
+		Min: func() wire.PhyOffset { return m.source.Ends().Min }, End: func() wire.PhyOffset { return m.source.Ends().Confirmed },
+		Version: func() string { return m.authority.Status().Version },
+		Config:  func() map[string]string { return p.properties(m) },
+		HA:      p.haAddr, Remoting: p.addr, Log: p.a.log,
+		Ask: func(ctx context.Context, req remoting.Command) (remoting.Command, error) {
+			if m.authority.Status().Mode == stock.AuthorityNone {
+				return remoting.Command{}, stock.ErrNoOwnBroker
+			}
+			return stock.ForwardRequest(ctx, broker, req)
+		},
+	}
+}
+
+// properties are those of the broker that the master agent stands for: what a
+// follower needs, and no secrets.
+func (p *stockPorts) properties(m *master) map[string]string {
+	status := m.authority.Status()
+	out := map[string]string{"brokerClusterName": m.cluster, "brokerName": m.brokerName, "brokerId": strconv.FormatInt(p.a.cfg.BrokerID, 10),
+		"brokerRole": "ASYNC_MASTER", "storePathRootDir": p.a.cfg.Dir, "storePathCommitLog": p.a.cfg.CommitLogDir}
+	if status.Role == "SYNC_MASTER" {
+		out["brokerRole"] = status.Role
+	}
+	for addr, names := range map[string][2]string{p.addr: {"brokerIP1", "listenPort"}, p.haAddr: {"brokerIP2", "haListenPort"}} {
+		if host, port, err := net.SplitHostPort(addr); err == nil {
+			out[names[0]], out[names[1]] = host, port
+		}
+	}
+	if size := max(m.source.SegmentSize(), status.SegmentSize); size > 0 {
+		out["mappedFileSizeCommitLog"] = strconv.FormatInt(int64(size), 10)
+	}
+	return out
+}
+
+// replicas is what the status says of stock slaves.
+func (p *stockPorts) replicas() []control.Replica {
+	if p.book == nil {
+		return nil
+	}
+	return p.book.replicas()
+}
+
+// haTerms are what a stream of the log stands and falls with.
+type haTerms struct {
+	size        wire.ByteSize // 0: not known yet
+	incarnation uint64        // of the source
+	barred      bool          // by a rival
+}
+
+func (p *stockPorts) terms(m *master) haTerms {
+	self := Member{Node: p.a.cfg.Node, Cluster: m.cluster, BrokerName: m.brokerName, Epoch: m.epoch, Role: string(RoleMaster)}
+	return haTerms{size: m.source.SegmentSize(), incarnation: m.source.Incarnation(), barred: rival(p.a.cfg.Finder.Members(), self) != nil}
+}
+
+// serveHA serves the log, as long as its terms hold at a time: when bytes that
+// were served have changed, all streams end, and slaves ask anew.
+func (p *stockPorts) serveHA(ctx context.Context, m *master) error {
+	for ctx.Err() == nil {
+		terms := p.terms(m)
+		group, run := errgroup.WithContext(ctx)
+		served, end := context.WithCancel(run)
+		group.Go(func() error {
+			defer end()
+			p.untilOther(served, m, terms)
+			return nil
+		})
+		group.Go(func() error {
+			if terms.barred || terms.size <= 0 {
+				return p.ha.TurnAway(served)
+			}
+			return stock.NewHAServer(p.haOptions(m, terms)).Run(served)
+		})
+		err := group.Wait()
+		if err != nil {
+			return fmt.Errorf("stock HA stream: %w", err)
+		}
+	}
+	return nil
+}
+
+// termsCheck is how often terms are looked at without a reason.
+const termsCheck = time.Second
+
+// untilOther returns when the terms are others, or ctx ends.
+func (p *stockPorts) untilOther(ctx context.Context, m *master, terms haTerms) {
+	moved, stop := m.source.Listen()
+	defer stop()
+	changed, leave := p.a.cfg.Finder.Listen()
+	defer leave()
+	tick := time.NewTicker(termsCheck)
+	defer tick.Stop()
+	for {
+		now := terms
+		select {
+		case <-ctx.Done():
+			return
+		case <-moved: // often: the members are not looked at
+			now.size, now.incarnation = m.source.SegmentSize(), m.source.Incarnation()
+		case <-changed:
+			now = p.terms(m)
+		case <-tick.C:
+			now = p.terms(m)
+		}
+		if now == terms {
+			continue
+		}
+		if terms.size > 0 && !terms.barred {
+			p.a.log.Warn("the log is another one than stock slaves were served: their streams end, and they ask anew", "incarnation", now.incarnation, "rival", now.barred)
+		}
+		return
+	}
+}
+
+func (p *stockPorts) haOptions(m *master, terms haTerms) stock.HAServerOptions {
+	return stock.HAServerOptions{
+		Listener: p.ha.Lend(), CommitLogDir: p.a.cfg.CommitLogDir, SegmentSize: terms.size,
+		End: func() wire.PhyOffset { return m.source.Ends().Confirmed }, Listen: m.source.Listen,
+		Admit: func(ctx context.Context, remote net.Addr, request wire.PhyOffset) error {
+			return p.admit(ctx, m, remote, request)
+		},
+		OnReport: p.book.report, OnClose: p.book.closed,
+	}
+}
+
+// confirmPatience is how long a slave may be ahead of what is confirmed: this
+// agent may have started just now, and the broker's word is to come.
+const confirmPatience = 2 * time.Second
+
+// admit lets in a slave that asks for what is there. Where one is ahead it is
+// closed, and never just waited for until the log has grown: what it holds then
+// is not this log, and must not be acked.
+func (p *stockPorts) admit(ctx context.Context, m *master, remote net.Addr, request wire.PhyOffset) error {
+	moved, stop := m.source.Listen()
+	defer stop()
+	late := time.NewTimer(confirmPatience)
+	defer late.Stop()
+	for request > 0 && m.source.Ends().Confirmed < request {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-moved:
+		case <-late.C:
+			end := m.source.Ends().Confirmed
+			node := stock.PeerAddr(remote).String()
+			p.book.mention(node, "far", func() {
+				p.a.log.Error("a stock slave asks for more than there is: it followed another log, or this one lost its tail. Try: stop it, and let it begin with an empty store",
+					"slave", remote.String(), "request", request, "end", end)
+			})
+			return tooFar(request, end)
+		}
+	}
+	if first := m.source.Ends().Min; request > 0 && request < first {
+		p.book.mention(stock.PeerAddr(remote).String(), "gap", func() {
+			p.a.log.Error("a stock slave asks for what is deleted here, and gets nothing. Try: stop it, and let it begin with an empty store",
+				"slave", remote.String(), "request", request, "min", first)
+		})
+	}
+	return nil
+}
+
+// checkStockPorts checks what is served to unmodified brokers, who prove nothing.
+func (c Config) checkStockPorts() error {
+	for _, p := range []struct{ key, bind string }{{"ha-bind", c.HABind}, {"remoting-bind", c.RemotingBind}} {
+		host, _, _ := net.SplitHostPort(p.bind)
+		ip := net.ParseIP(host)
+		switch {
+		case p.bind == "":
+		case c.Role == RoleSlave:
+			return &ConfigError{p.key, p.bind, "a replica serves no stock slaves", "give it to the master agent beside the broker"}
+		case c.Role == RoleObserver && p.key == "ha-bind":
+			return &ConfigError{p.key, p.bind, "an observer has no log", "give it to the master agent beside the broker"}
+		case ip != nil && ip.IsUnspecified() && len(c.HAAllow) == 0:
+			return &ConfigError{p.key, p.bind, "the protocol asks nobody who he is, and so everybody could read the log there", "list the slaves with --ha-allow, such as --ha-allow 10.1.0.0/16, or bind to 127.0.0.1"}
+		}
+	}
+	if len(c.HAAllow) > 0 && c.HABind == "" && c.RemotingBind == "" {
+		return &ConfigError{"ha-allow", c.HAAllow.String(), "there is nothing to be allowed to", "give --ha-bind or --remoting-bind, or leave it away"}
+	}
+	return nil
+}
