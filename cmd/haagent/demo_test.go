@@ -64,10 +64,18 @@ func (p *demoRun) ended() bool {
 	}
 }
 
-// TestDemo_TellsTheTruth runs a whole demo: both copies are compared, every kind
+// TestDemo runs demos one after the other: each of them keeps a small machine
+// busy.
+func TestDemo(t *testing.T) {
+	t.Parallel() // to those that wait for brokers
+	t.Run("TellsTheTruth", demoTellsTheTruth)
+	t.Run("Keep", demoKeep)
+	t.Run("Interrupted", demoInterrupted)
+}
+
+// demoTellsTheTruth runs a whole demo: both copies are compared, every kind
 // of wait has its answer, and nothing is left behind.
-func TestDemo_TellsTheTruth(t *testing.T) {
-	t.Parallel() // most of the time is waiting
+func demoTellsTheTruth(t *testing.T) {
 	p := newDemoRun(t, "--duration", "3s", "--rate", "2MiB")
 	stdout, stderr, code := finish(t, p.cmd)
 	if code != exitOK {
@@ -109,10 +117,9 @@ func TestDemo_TellsTheTruth(t *testing.T) {
 	}
 }
 
-// TestDemo_Keep leaves three stores that verify compares, and shows logs where
+// demoKeep leaves three stores that verify compares, and shows logs where
 // that is asked for.
-func TestDemo_Keep(t *testing.T) {
-	t.Parallel()
+func demoKeep(t *testing.T) {
 	p := newDemoRun(t, "--duration", "3s", "--rate", "256KiB", "--keep", "--verbose")
 	stdout, stderr, code := finish(t, p.cmd)
 	if code != exitOK {
@@ -135,10 +142,9 @@ func TestDemo_Keep(t *testing.T) {
 	}
 }
 
-// TestDemo_Interrupted ends a demo in the middle: it says so, soon, and leaves
+// demoInterrupted ends a demo in the middle: it says so, soon, and leaves
 // nothing.
-func TestDemo_Interrupted(t *testing.T) {
-	t.Parallel()
+func demoInterrupted(t *testing.T) {
 	p := newDemoRun(t, "--duration", "1m", "--rate", "1MiB")
 	p.start(t)
 	waitFor(t, "the slaves to catch up", func() (string, bool) {
