@@ -96,6 +96,9 @@ type pair struct {
 	slaves []*haagent
 }
 
+// slaveNodes are the names of a pair's slaves.
+var slaveNodes = []string{"s1", "s2"}
+
 // startBrokerOf starts all of a pair but its agents. Segments are small.
 func startBrokerOf(t *testing.T, v brokertest.Version) *pair {
 	t.Helper()
@@ -106,13 +109,13 @@ func startBrokerOf(t *testing.T, v brokertest.Version) *pair {
 	return p
 }
 
-// startAgents starts the master's agent, and two slaves s1 and s2, of which the
-// second acks what it has on disk.
+// startAgents starts the master's agent, and two slaves, of which the second acks
+// what it has on disk.
 func (p *pair) startAgents() {
 	p.t.Helper()
 	p.startOwnMaster()
-	for node, args := range map[string][]string{"s1": nil, "s2": {"--ack", "disk"}} {
-		p.slaves = append(p.slaves, p.startSlave(filepath.Join(p.t.TempDir(), node), node, p.host, args...))
+	for i, args := range [][]string{nil, {"--ack", "disk"}} {
+		p.slaves = append(p.slaves, p.startSlave(filepath.Join(p.t.TempDir(), slaveNodes[i]), slaveNodes[i], p.host, args...))
 	}
 	p.streaming()
 }
@@ -181,18 +184,10 @@ func member(s control.Status, node string) string {
 	return ""
 }
 
-// waitMember waits until the agent's gossip has a node in one of the statuses.
-func (a *haagent) waitMember(node string, statuses ...string) {
+// waitMember waits until the agent's gossip takes a node for what is said.
+func (a *haagent) waitMember(node, status string) {
 	a.t.Helper()
-	a.waitStatus(fmt.Sprintf("member %s to be %v", node, statuses), func(s control.Status) bool {
-		is := member(s, node)
-		for _, want := range statuses {
-			if is == want {
-				return true
-			}
-		}
-		return false
-	})
+	a.waitStatus("member "+node+" to be "+status, func(s control.Status) bool { return member(s, node) == status })
 }
 
 // logged returns when the agent first logged a line with a text after a time.

@@ -54,7 +54,7 @@ func startGatedAgents(t *testing.T, p *pair) (gates []*gate) {
 		return []string{"--gossip-advertise", addr}
 	}
 	p.startOwnMaster(behind(p.host)...)
-	for _, node := range []string{"s1", "s2"} {
+	for _, node := range slaveNodes {
 		host := p.ring.host()
 		args := append([]string{"--node", node, "--join", gates[0].addr}, behind(host)...)
 		p.slaves = append(p.slaves, p.start(filepath.Join(t.TempDir(), node), "slave", host, args))
@@ -114,25 +114,19 @@ func checkSlavesAway(t *testing.T, p *pair) {
 // dead. The link does not care: the same connections go on, and acks with them.
 func checkGossipDark(t *testing.T, p *pair, gates []*gate) {
 	t.Helper()
-	for _, s := range p.slaves {
-		s.waitMember("m1", discovery.Alive)
-	}
+	p.gossiping(discovery.Alive)
 	before := p.master.status()
 	for _, g := range gates {
 		g.setDark(true)
 	}
-	p.master.waitMember("s1", discovery.Dead)
-	p.master.waitMember("s2", discovery.Dead)
-	for _, s := range p.slaves {
-		s.waitMember("m1", discovery.Dead)
-	}
+	p.gossiping(discovery.Dead)
 	hold(t, either(0, time.Minute))
 	for range 5 {
 		checkFollowed(t, p, 2)
 	}
 	p.streaming()
 	now := p.master.status()
-	for _, node := range []string{"s1", "s2"} {
+	for _, node := range slaveNodes {
 		was, _ := follower(before, node)
 		is, ok := follower(now, node)
 		if !ok || is.Addr != was.Addr || is.Acked <= was.Acked {
@@ -147,10 +141,16 @@ func checkGossipDark(t *testing.T, p *pair, gates []*gate) {
 			t.Errorf("no packet to %s was lost", g.target)
 		}
 	}
-	p.master.waitMember("s1", discovery.Alive)
-	p.master.waitMember("s2", discovery.Alive)
-	for _, s := range p.slaves {
-		s.waitMember("m1", discovery.Alive)
+	p.gossiping(discovery.Alive)
+}
+
+// gossiping waits until the master's agent takes all slaves for what is said, and
+// they the master.
+func (p *pair) gossiping(status string) {
+	p.t.Helper()
+	for i, s := range p.slaves {
+		p.master.waitMember(slaveNodes[i], status)
+		s.waitMember("m1", status)
 	}
 }
 
@@ -182,7 +182,7 @@ func checkNothingTwice(t *testing.T, a *haagent) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := a.status().Messages; got != int64(r.Messages) {
+	if got := a.status().Messages; got != r.Messages {
 		t.Errorf("%d messages were copied into a log of %d", got, r.Messages)
 	}
 }
