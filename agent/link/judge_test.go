@@ -1,16 +1,20 @@
 package link_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/haagent/haagent/agent/forge"
 	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
+	wirelink "github.com/haagent/haagent/wire/link"
 )
 
 // follow makes a replica of n messages and returns it stopped, with the address
@@ -170,6 +174,81 @@ func TestJudge_SourceChangesInMidStream(t *testing.T) {
 	until(t, "nobody in reach", func() bool { return m.table.InReach() == 0 })
 	if got := s.store.Ends().Verified; got != end {
 		t.Errorf("the replica went back to %d", got)
+	}
+}
+
+// TestJudge_LastRecordChangesBehindItsBack: the replica has the last record from
+// the broker's word, a master that was started anew does not know that it is
+// complete, and then it is another one of the same size.
+func TestJudge_LastRecordChangesBehindItsBack(t *testing.T) {
+	t.Parallel()
+	m := startMaster(t, masterOptions{})
+	s := startSlave(t, m.addr, slaveOptions{})
+	last := m.grow(10)
+	record := func(b byte) []byte {
+		return forge.AppendMessage(nil, forge.Message{Topic: "t", Properties: "a\x01b\x02", Body: bytes.Repeat([]byte{b}, 500)}, last)
+	}
+	if _, err := m.w.Append(forge.Message{Topic: "t", Properties: "a\x01b\x02", Body: bytes.Repeat([]byte{'x'}, 500)}); err != nil {
+		t.Fatal(err)
+	}
+	end := m.w.End()
+	if end.Sub(last) != wire.ByteSize(len(record('y'))) {
+		t.Fatal("the records do not have the same size")
+	}
+	m.word.say(end)
+	m.acked("slave", end)
+	m.stop()
+	m.run()
+	m.acked("slave", end) // its bytes are equal, although they are not confirmed here
+	if got := m.src.Ends().Confirmed; got != last {
+		t.Fatalf("confirmed is %d, want %d", got, last)
+	}
+	m.overwrite(last, record('y'))
+	m.word.say(end)
+	reason := s.untilProblem(state.Diverged, "diverged")
+	if verified := s.store.Ends().Verified; verified != end || !strings.Contains(reason, "from offset") {
+		t.Errorf("verified is %d, told is %q", verified, reason)
+	}
+	m.inReach(0)
+}
+
+// TestJudge_SegmentsGoWhileTheyAreSent: whoever is too slow ends in a gap, or has
+// everything, and never in between (fault 13, 60).
+func TestJudge_SegmentsGoWhileTheyAreSent_Fault60(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]int{"some stay": 20, "only the last": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMaster(t, masterOptions{})
+			for range 800 {
+				if _, err := m.w.Append(forge.Message{Topic: "t", Properties: "a\x01b\x02", Body: make([]byte, 30_000)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.run()
+			r := startRelay(t, func() string { return m.addr })
+			r.set(wirelink.ChannelLog, toSlave, rule{piece: 4000, delay: time.Millisecond})
+			s := startSlave(t, r.addr, slaveOptions{})
+			until(t, "the first messages", func() bool { return s.store.Ends().Verified > 100_000 })
+			keep := m.w.End().SegmentBase(segmentSize).Add(-wire.ByteSize(leave-1) * segmentSize)
+			for m.w.Min() < keep {
+				if _, err := m.w.DropOldest(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			end := m.w.End()
+			m.word.say(end)
+			r.heal()
+			until(t, "an end", func() bool {
+				p := state.AsProblem(s.last().err)
+				return p != nil && p.Code == "history_gone" || m.ackOf("slave") == end
+			})
+			verified := s.store.Ends().Verified
+			s.stop()
+			if start, got := logOf(t, s.opt.dir); start != 0 || verified > end || wire.PhyOffset(len(got)) < verified {
+				t.Errorf("the replica holds [%d, %d) of [0, %d)", start, verified, end)
+			}
+		})
 	}
 }
 
