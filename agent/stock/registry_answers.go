@@ -229,7 +229,9 @@ const syncMemberPrefix = "rmq_sys_SYNC_BROKER_MEMBER_"
 // permWrite is the bit of a topic's permission that lets producers send.
 const permWrite = 2
 
-// route answers request 105. Nobody may write where no master is registered.
+// route answers request 105. Where no master is registered nobody may write, and
+// the slave with the lowest id stands in its place as well, as name servers do it
+// for acting masters: clients ask only a master where queues begin and end.
 func (r *Registry) route(_ context.Context, _ net.Addr, req remoting.Command) remoting.Command {
 	topic := req.ExtFields["topic"]
 	route := jsonRoute{Brokers: []jsonGroup{}, Queues: []jsonQueues{}, FilterServers: map[string][]string{}}
@@ -246,6 +248,7 @@ func (r *Registry) route(_ context.Context, _ net.Addr, req remoting.Command) re
 		}
 		if _, master := g.Addrs[masterID]; !master {
 			c.perm &^= permWrite
+			g.Addrs[masterID] = r.lowest(g)
 		}
 		route.Brokers = append(route.Brokers, g)
 		route.Queues = append(route.Queues, jsonQueues{BrokerName: g.BrokerName, Perm: c.perm, Read: c.read, SysFlag: c.sysFlag, Write: c.write})
@@ -273,6 +276,17 @@ func (r *Registry) topicOf(g jsonGroup, topic string) (registeredTopic, bool) {
 		}
 	}
 	return found, lowest >= 0
+}
+
+// lowest returns the address of the member of a group with the lowest id. mu is
+// held.
+func (r *Registry) lowest(g jsonGroup) string {
+	for _, b := range r.sorted() {
+		if b.cluster == g.Cluster && b.name == g.BrokerName {
+			return b.addr
+		}
+	}
+	return ""
 }
 
 // clusterInfo answers request 106.

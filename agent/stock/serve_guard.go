@@ -169,14 +169,8 @@ func (g *Gate) TurnAway(ctx context.Context) error {
 // descriptors.
 const acceptPause = 100 * time.Millisecond
 
-// drop closes a connection with a reset, which leaves nothing behind in the
-// kernel either.
+// drop closes a connection.
 func (g *Gate) drop(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		if err := tcp.SetLinger(0); err != nil {
-			g.log.Debug("no reset", "port", g.name, "cause", err)
-		}
-	}
 	if err := conn.Close(); err != nil {
 		g.log.Debug("connection did not close", "port", g.name, "cause", err)
 	}
