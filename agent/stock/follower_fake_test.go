@@ -134,7 +134,7 @@ func (m *fakeMaster) serveRemoting(t testing.TB) {
 	behind := stock.NewBroker(inner.Addr().String(), stock.BrokerOptions{})
 	t.Cleanup(func() { closeAll(t, behind) })
 	handlers := make(map[remoting.RequestCode]stock.RemotingHandler)
-	for _, code := range []remoting.RequestCode{remoting.GetBrokerConfig, remoting.GetBrokerRuntimeInfo, remoting.ViewMessageByID} {
+	for _, code := range []remoting.RequestCode{remoting.GetBrokerConfig, remoting.GetBrokerRuntimeInfo, remoting.ViewMessageByID, remoting.GetBrokerHAStatus} {
 		handlers[code] = func(ctx context.Context, _ net.Addr, req remoting.Command) remoting.Command {
 			off, err := strconv.ParseInt(req.ExtFields["offset"], 10, 64)
 			if err != nil {

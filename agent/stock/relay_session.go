@@ -135,11 +135,12 @@ func (x *relaySession) connect(ctx context.Context) (links []*endLink, request w
 	}
 	end := now.survey.Max
 	if now.conns != x.r.dialled { // it may be another process
-		if x.doubt = x.r.doubts(x.s, best, end); x.doubt != nil {
+		x.doubt = x.r.doubts(x.s, best, end)
+		x.r.dialled, x.r.witness = now.conns, witness{}
+		if x.doubt != nil {
 			x.r.after = joins
 			return links, 0, retry.ErrAgain // when they have joined again
 		}
-		x.r.dialled = now.conns
 	}
 	a.raise(life, end)
 	request = min(max(rank, 0), end)
