@@ -22,7 +22,8 @@ type metadataLoop struct {
 	installer *metadata.Installer
 	// collect asks the source; nil where snapshots are offered by its agent.
 	collect collector
-	node    string // who offered last; owned by whoever offers
+	node    string          // who offered last; owned by whoever offers
+	seen    map[string]bool // what was installed before; owned by whoever installs
 
 	mu     sync.Mutex
 	taken  time.Time // of the last snapshot that was had
@@ -40,7 +41,7 @@ func newMetadataLoop(a *Agent, store *replica.Store) (*metadataLoop, error) {
 	if err := rewindConfig(installer, store, a.log); err != nil {
 		return nil, err
 	}
-	return &metadataLoop{a: a, store: store, installer: installer}, nil
+	return &metadataLoop{a: a, store: store, installer: installer, seen: map[string]bool{}}, nil
 }
 
 // rewindConfig replaces positions that the recovered log does not cover any
@@ -172,9 +173,23 @@ func (m *metadataLoop) install() {
 	if err != nil {
 		m.a.log.Error("config files cannot be installed", "cause", replica.Problem(m.store.Dir(), err))
 	}
-	if len(names) > 0 {
-		m.a.log.Info("installed config files", "files", names)
+	m.installed(names)
+}
+
+// installed logs which files were put in place: the first time for people, later
+// changes, which never end on a broker that works, for those who look closer.
+func (m *metadataLoop) installed(names []string) {
+	if len(names) == 0 {
+		return
 	}
+	say := m.a.log.Debug
+	for _, name := range names {
+		if !m.seen[name] {
+			say = m.a.log.Info
+			m.seen[name] = true
+		}
+	}
+	say("installed config files", "files", names)
 }
 
 // intact puts back what somebody else changed among the installed files, and
