@@ -11,7 +11,9 @@ import (
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/brokertest"
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
+	"github.com/haagent/haagent/wire/remoting"
 )
 
 // slavePatience is how long a stock slave takes for what it does once a minute,
@@ -53,6 +55,10 @@ func TestStockSlave_FollowsAndServesWithOnlyAnObserver(t *testing.T) {
 		awaitEqual(t, master, slave)
 
 		broker.Kill()
+		within(t, slavePatience, "the observer lists the slave alone", func() bool {
+			listed := clusterOf(t, nameServer)
+			return !strings.Contains(listed, broker.Addr()) && strings.Contains(listed, slave.Addr())
+		})
 		got := driver.PullN(t, "orders", len(sent))
 		if diff := brokertest.Diff(sent, got); len(diff) > 0 {
 			t.Errorf("clients of the slave read something else: %v", diff[:min(len(diff), 5)])
@@ -64,6 +70,18 @@ func TestStockSlave_FollowsAndServesWithOnlyAnObserver(t *testing.T) {
 			t.Logf("slave:\n%s", slave.Log())
 		}
 	})
+}
+
+// clusterOf asks who is registered at an observer.
+func clusterOf(t *testing.T, addr string) string {
+	t.Helper()
+	b := stock.NewBroker(addr, stock.BrokerOptions{})
+	defer b.Close()
+	answer, err := b.Raw(t.Context(), remoting.GetBrokerClusterInfo, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(answer.Body)
 }
 
 func startMaster(t *testing.T, w *town, broker *brokertest.Broker, ha, remoting string) *served {
@@ -118,4 +136,3 @@ func awaitContent(t *testing.T, b *brokertest.Broker, name, want string) {
 		return err == nil && strings.Contains(string(content), want)
 	})
 }
-
