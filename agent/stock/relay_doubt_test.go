@@ -93,7 +93,9 @@ func TestRelay_I3_AcksOfAnotherTailCountForNothing(t *testing.T) {
 	table.ack("a", acked)
 	r := relay(t, m, table, 1)
 	r.awaitLinks(t, m, 1, acked)
-	down := func(req remoting.Command) (remoting.Command, bool) { return req.Reply(remoting.SystemError, "gone"), true }
+	down := func(req remoting.Command) (remoting.Command, bool) {
+		return req.Reply(remoting.SystemError, "gone"), true
+	}
 	m.lie(down)
 	r.restart(t, m)
 	eventually(t, "the end of the session", func() bool { return strings.Contains(r.Status().Reason, "does not answer") })

@@ -24,9 +24,9 @@ import (
 // reported enough.
 type countingMaster struct {
 	*fakeMaster
-	v5      bool
-	inSync  int           // inSyncReplicas of 5.x
-	gap     wire.ByteSize // haSlaveFallbehindMax of 4.x
+	v5     bool
+	inSync int           // inSyncReplicas of 5.x
+	gap    wire.ByteSize // haSlaveFallbehindMax of 4.x
 
 	mu      sync.Mutex // guards what follows
 	live    map[int]wire.PhyOffset
