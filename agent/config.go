@@ -48,6 +48,7 @@ type Config struct {
 	HABind        string          // where a master serves the stock HA stream; empty: nowhere
 	RemotingBind  string          // where a master or observer answers stock slaves, also two ports below it; empty: nowhere
 	HAAllow       stock.AllowList // who may talk to these two; empty: this host
+	RelayAcks     int             // how many replicas a master's own broker waits for; 0 leaves that to the broker
 	TailSettle    time.Duration   // how long a last record stands unchanged where no broker confirms it; default 1 s
 
 	SegmentSize      wire.ByteSize

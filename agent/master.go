@@ -46,6 +46,7 @@ type master struct {
 	a         *Agent
 	broker    *stock.Broker
 	authority *stock.Authority
+	relay     *stock.Relay // nil: none
 	watcher   *watch.Watcher
 	source    *source.Source
 	config    *metadata.Snapshotter
@@ -88,6 +89,10 @@ func (a *Agent) master(ctx context.Context, opened func()) error {
 
 	group, run := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.authority.Run(run) })
+	group.Go(func() error {
+		m.tellGuarantee(run)
+		return nil
+	})
 	group.Go(func() error { return m.watcher.Run(run) })
 	group.Go(func() error { return m.source.Run(run) })
 	group.Go(func() error {
@@ -143,7 +148,8 @@ func masterEpoch(dir string) (int64, error) {
 func (m *master) build() {
 	m.ports.book = newStockBook(m.acks, func() wire.PhyOffset { return m.source.Ends().Confirmed }, m.a.log)
 	cfg, log := m.a.cfg, m.a.log
-	m.authority = stock.NewAuthority(stock.AuthorityOptions{Broker: m.broker, CommitLogDir: cfg.CommitLogDir, Timing: cfg.Timing, Log: log})
+	m.relay = m.newRelay()
+	m.authority = stock.NewAuthority(stock.AuthorityOptions{Broker: m.broker, CommitLogDir: cfg.CommitLogDir, Timing: cfg.Timing, Relay: m.relay, Log: log})
 	m.watcher = watch.New(watch.Options{CommitLogDir: cfg.CommitLogDir, ConfigDir: metadata.ConfigDir(cfg.Dir), Log: log})
 	m.source = source.New(source.Options{Dir: cfg.Dir, CommitLogDir: cfg.CommitLogDir, SegmentSize: cfg.SegmentSize, Settle: cfg.TailSettle,
 		Authority: m.authority, Hints: m.watcher.Segments(), Log: log, OnState: m.tailState})
@@ -283,6 +289,7 @@ func (m *master) fill(s *control.Status, now time.Time) {
 		s.Reason = fmt.Sprintf("no broker at %s says where its log ends: a last record counts only when the next one begins", broker.Addr)
 		s.Try = "give --broker HOST:PORT, the listenPort of the broker that writes to " + s.Dir
 	}
+	m.guarantee(s)
 	snapshot := m.config.Status()
 	s.Metadata = control.Metadata{Generation: snapshot.Generation, AgeSeconds: snapshot.Age.Seconds(), Files: metadataFiles(snapshot.Files)}
 	if snapshot.Generation == 0 {

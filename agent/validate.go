@@ -52,6 +52,9 @@ func (c Config) Validate() error {
 	if err := c.checkStockPorts(); err != nil {
 		return err
 	}
+	if err := c.checkRelay(); err != nil {
+		return err
+	}
 	if c.SegmentSize != 0 && (c.SegmentSize < minSegment || c.SegmentSize > maxSegment) {
 		return &ConfigError{"segment-size", c.SegmentSize.String(), fmt.Sprintf("must be between %s and 2GiB-1", minSegment), "give the source's mappedFileSizeCommitLog, for example 1GiB"}
 	}

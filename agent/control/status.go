@@ -37,7 +37,10 @@ type Status struct {
 
 	Metadata Metadata  `json:"metadata"`
 	Replicas []Replica `json:"replicas"`
-	Members  []Member  `json:"members"`
+	// Guarantee is what producers of a master's broker can rely on; absent
+	// elsewhere.
+	Guarantee *Guarantee `json:"guarantee,omitempty"`
+	Members   []Member   `json:"members"`
 }
 
 // Source is whom a slave follows.
@@ -88,6 +91,18 @@ type Replica struct {
 	LagBytes   int64          `json:"lagBytes"`
 	LagSeconds float64        `json:"lagSeconds"`
 	Ack        string         `json:"ack"`
+}
+
+// Guarantee says what the SEND_OK of a master's broker means.
+type Guarantee struct {
+	Text  string `json:"text"`  // for people
+	Waits bool   `json:"waits"` // SEND_OK says that at least one replica has the message
+	// RelayAcks is how many replicas the broker is told of; 0: it is told of none.
+	RelayAcks      int            `json:"relayAcks"`
+	RelayConnected bool           `json:"relayConnected"` // so many are in reach, and the broker knows
+	Relayed        wire.PhyOffset `json:"relayed"`        // the last that it was told; -1 nothing
+	Code           string         `json:"code,omitempty"` // of what keeps a relay from its work
+	Try            string         `json:"try,omitempty"`
 }
 
 // Member is one agent in the gossip.

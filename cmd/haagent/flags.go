@@ -37,6 +37,7 @@ func agentFlags() []cli.Flag {
 		text("key-file", "", "`FILE` of shared keys, base64 of 32 bytes, one a line: encrypts gossip and link"),
 		text("link-bind", "", "`HOST:PORT` where a master serves its replicas; default 0.0.0.0:10915 with a key, else 127.0.0.1:10915"),
 		text("link-advertise", "", "`HOST:PORT` at which they reach it; default chosen and logged"),
+		&cli.IntFlag{Name: "relay-acks", Usage: "`N` replicas must have a message before a SYNC_MASTER broker tells its producer SEND_OK; 0 leaves that to the broker", EnvVars: env("relay-acks")},
 		text("ha-bind", "", "`HOST:PORT` where a master serves unmodified slave brokers the stock HA stream; default: nowhere"),
 		text("remoting-bind", "", "`HOST:PORT` where a master or observer answers unmodified slave brokers, also at the port - 2; default: nowhere"),
 		text("ha-allow", "", "`CIDR,...` of the hosts that may talk to these two; default: this host only"),
@@ -71,7 +72,7 @@ func agentConfig(c *cli.Context) (agent.Config, error) {
 		Cluster: c.String("cluster"), BrokerName: c.String("broker-name"), BrokerID: c.Int64("broker-id"), Node: c.String("node"),
 		Master: c.String("master"), MasterHA: c.String("master-ha"), Broker: c.String("broker"), TailSettle: c.Duration("tail-settle"),
 		LinkBind: c.String("link-bind"), LinkAdvertise: c.String("link-advertise"),
-		HABind: c.String("ha-bind"), RemotingBind: c.String("remoting-bind"),
+		RelayAcks: c.Int("relay-acks"), HABind: c.String("ha-bind"), RemotingBind: c.String("remoting-bind"),
 		Ack: replica.Ack(c.String("ack")), MetadataInterval: c.Duration("metadata-interval"),
 		HTTP: c.String("http"), Version: version,
 	}
