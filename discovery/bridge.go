@@ -29,6 +29,7 @@ type bridge struct {
 	log     *slog.Logger
 	lines   chan bridgeLine
 	dropped atomic.Int64
+	suspect chan struct{} // one slot: memberlist is about to suspect somebody
 }
 
 type bridgeLine struct {
@@ -37,12 +38,15 @@ type bridgeLine struct {
 }
 
 func newBridge(log *slog.Logger) *bridge {
-	return &bridge{log: log, lines: make(chan bridgeLine, bridgeQueue)}
+	return &bridge{log: log, lines: make(chan bridgeLine, bridgeQueue), suspect: make(chan struct{}, 1)}
 }
 
 // Write takes one line. It never waits.
 func (b *bridge) Write(p []byte) (int, error) {
 	level, text := parseLine(p)
+	if strings.HasPrefix(text, suspicion) {
+		trySend(b.suspect)
+	}
 	if text == "" || !b.log.Enabled(context.Background(), level) {
 		return len(p), nil
 	}
@@ -163,10 +167,15 @@ func parseLine(p []byte) (slog.Level, string) {
 	return level, text
 }
 
+// suspicion begins the line that is written right before a member that did not
+// answer becomes suspect. There is no other word of that; where this one is
+// missed, it is seen Refresh later.
+const suspicion = "Suspect "
+
 // noise begins lines that say what Gossip says itself, in its own words, or that
 // are in the nature of members that come and go.
 var noise = []string{
-	"Stream connection", "Initiating push/pull", "Suspect ", "Marking ", "Refuting ", "Updating address",
+	"Stream connection", "Initiating push/pull", suspicion, "Marking ", "Refuting ", "Updating address",
 	"Conflicting address", "Failed UDP ping", "Failed fallback TCP ping", "Push/Pull with", "failed to join",
 	"Got ping for unexpected node", "failed to receive: EOF", "failed to receive: read tcp",
 }

@@ -3,5 +3,5 @@
 package discovery
 
 // crowd is how many members a large ring has: the race detector makes each cost
-// ten times as much, and all of them run in one process.
+// several times as much, and all of them run in one process.
 const crowd = 60

@@ -2,5 +2,5 @@
 
 package discovery
 
-// crowd is how many members a large ring has.
+// crowd is how many members a large ring has; all of them run in one process.
 const crowd = 200

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/memberlist"
@@ -14,15 +15,18 @@ import (
 const maxMembers = 1024
 
 // callbacks are what memberlist calls, most of it under its own lock: so none of
-// them waits, and none calls memberlist. They leave a wake-up for whoever reads
-// the table, or a claim in a queue that drops what does not fit; both come again.
+// them waits, and none calls memberlist. They leave a wake-up and a copy of the
+// member, one for each name, or a claim in a queue that drops what does not fit;
+// claims come again.
 type callbacks struct {
 	meta    func() []byte // at most MaxMeta bytes
 	changed chan struct{} // one slot: the table has changed
 	claims  chan claim
 
-	mu    sync.Mutex // held for map operations only
-	known map[string]struct{}
+	mu      sync.Mutex // held for map operations only
+	known   map[string]struct{}
+	news    map[string]memberlist.Node // copies of those that joined or changed, not yet taken
+	unclear bool                       // what happened cannot be told without the table
 }
 
 // A claim is a live node's name that was met at another address.
@@ -37,7 +41,22 @@ func newCallbacks(meta func() []byte) *callbacks {
 		changed: make(chan struct{}, 1),
 		claims:  make(chan claim, 64),
 		known:   make(map[string]struct{}),
+		news:    make(map[string]memberlist.Node),
 	}
+}
+
+// take returns what was told since it was last called, and whether the table
+// must be read to know the rest: who goes is told without a word of whether it
+// died or left.
+func (c *callbacks) take() (news []memberlist.Node, unclear bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.news {
+		news = append(news, n)
+	}
+	clear(c.news)
+	unclear, c.unclear = c.unclear, false
+	return news, unclear
 }
 
 // NodeMeta returns what this agent says of itself. It is checked to fit when it
@@ -65,6 +84,7 @@ func (c *callbacks) MergeRemoteState([]byte, bool) {}
 func (c *callbacks) NotifyJoin(n *memberlist.Node) {
 	c.mu.Lock()
 	c.known[n.Name] = struct{}{}
+	c.news[n.Name] = copyNode(n)
 	c.mu.Unlock()
 	trySend(c.changed)
 }
@@ -73,12 +93,19 @@ func (c *callbacks) NotifyJoin(n *memberlist.Node) {
 func (c *callbacks) NotifyLeave(n *memberlist.Node) {
 	c.mu.Lock()
 	delete(c.known, n.Name)
+	delete(c.news, n.Name)
+	c.unclear = true
 	c.mu.Unlock()
 	trySend(c.changed)
 }
 
 // NotifyUpdate is called under memberlist's lock.
-func (c *callbacks) NotifyUpdate(*memberlist.Node) { trySend(c.changed) }
+func (c *callbacks) NotifyUpdate(n *memberlist.Node) {
+	c.mu.Lock()
+	c.news[n.Name] = copyNode(n)
+	c.mu.Unlock()
+	trySend(c.changed)
+}
 
 // NotifyConflict is called under memberlist's lock, when a name that lives at
 // one address is met at another.
@@ -124,6 +151,13 @@ func (c *callbacks) NotifyAlive(n *memberlist.Node) error {
 		return fmt.Errorf("there are %d members already", maxMembers)
 	}
 	return nil
+}
+
+// copyNode copies what memberlist goes on to change.
+func copyNode(n *memberlist.Node) memberlist.Node {
+	out := *n
+	out.Addr, out.Meta = slices.Clone(n.Addr), slices.Clone(n.Meta)
+	return out
 }
 
 // nodeAddr returns where a node advertises itself; not valid for garbage.

@@ -32,6 +32,7 @@ type Gossip struct {
 	addr   netip.AddrPort // advertised
 	roster *roster
 	claims *claims
+	sorted []Member // what Members returns a copy of; nil after a change
 }
 
 // New checks the options and binds the sockets, which Run releases. What cannot
@@ -81,6 +82,7 @@ func (g *Gossip) advertiseAt(c choice) {
 	g.mu.Lock()
 	g.addr = c.addr
 	g.self.Addr = c.addr.String()
+	g.sorted = nil
 	g.mu.Unlock()
 	attrs := []any{"advertise", c.addr, "why", c.why, "bind", g.socks.bound, "encrypted", len(g.opt.Keys) > 0}
 	switch {
@@ -111,9 +113,10 @@ func (g *Gossip) Addr() string {
 func (g *Gossip) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out := append(g.roster.list(), g.self)
-	slices.SortFunc(out, compareNodes)
-	return out
+	if g.sorted == nil {
+		g.sorted = g.roster.list(g.self)
+	}
+	return slices.Clone(g.sorted)
 }
 
 // Conflicts returns the names that two live members claim, sorted. Neither of
@@ -148,6 +151,7 @@ func (g *Gossip) SetSelf(edit func(*Member)) error {
 		return err
 	}
 	g.self = m
+	g.sorted = nil
 	g.meta.Store(&meta)
 	g.mu.Unlock()
 	trySend(g.metaChanged)
@@ -193,6 +197,7 @@ func (g *Gossip) Run(ctx context.Context) (err error) {
 func (g *Gossip) setStatus(s string) {
 	g.mu.Lock()
 	g.self.Status, g.self.Since = s, time.Now()
+	g.sorted = nil
 	g.mu.Unlock()
 	g.listeners.wake()
 }

@@ -67,7 +67,7 @@ var quick = Timing{
 	ProbeInterval: 150 * time.Millisecond, ProbeTimeout: 100 * time.Millisecond,
 	GossipInterval: 20 * time.Millisecond, PushPullInterval: 500 * time.Millisecond,
 	Reclaim: 50 * time.Millisecond, RetryMin: 50 * time.Millisecond, RetryMax: 400 * time.Millisecond,
-	SeedInterval: 300 * time.Millisecond, Refresh: 50 * time.Millisecond,
+	SeedInterval: 300 * time.Millisecond, Refresh: 200 * time.Millisecond,
 }
 
 // A node is a member of a test's ring.

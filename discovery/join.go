@@ -94,7 +94,7 @@ func (j *joiner) rest(ctx context.Context, d time.Duration, changed <-chan struc
 		case <-t.C:
 			return true
 		case <-changed:
-			if j.joined && len(j.g.others()) == 0 {
+			if j.joined && j.g.alone() {
 				return true
 			}
 			if !contested && j.g.contested() {
@@ -173,9 +173,9 @@ func (j *joiner) former(alone bool) []netip.AddrPort {
 		j.round += len(out)
 		return out
 	}
-	for _, m := range j.g.roster.members { // in no order, so not always the same ones
-		if a, err := netip.ParseAddrPort(m.Addr); err == nil && m.Status == Dead && len(out) < deadAtOnce {
-			out = append(out, a)
+	for _, e := range j.g.roster.members { // in no order, so not always the same ones
+		if e.Status == Dead && e.at.IsValid() && len(out) < deadAtOnce {
+			out = append(out, e.at)
 		}
 	}
 	return out

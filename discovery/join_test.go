@@ -102,26 +102,3 @@ func TestJoin_SeedComesBackElsewhere(t *testing.T) {
 		}
 	}
 }
-
-func TestJoin_EndsWhileASeedIsSilent(t *testing.T) {
-	t.Parallel()
-	// A socket that accepts and never answers.
-	s, err := listen(nextIP(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release(t, s)
-	opt := options("a", s.bound.String())
-	opt.Timing.TCPTimeout = time.Minute
-	a := start(t, opt)
-	conn, err := s.tcp.Accept() // so a waits for the answer now
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	began := time.Now()
-	a.leave()
-	if took := time.Since(began); took > patience/2 {
-		t.Errorf("it took %v to end", took)
-	}
-}

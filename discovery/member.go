@@ -41,11 +41,5 @@ type Member struct {
 // compareNodes orders members by name, for slices.SortFunc.
 func compareNodes(a, b Member) int { return cmp.Compare(a.Node, b.Node) }
 
-// sameButSince reports whether two views of a member tell the same.
-func sameButSince(a, b Member) bool {
-	a.Since, b.Since = time.Time{}, time.Time{}
-	return a == b
-}
-
 // gone reports whether a member of that status takes no part any more.
 func gone(status string) bool { return status == Dead || status == Left }

@@ -58,7 +58,7 @@ type Timing struct {
 	RetryMin         time.Duration // 500 ms: first pause between joins while alone, doubled up to
 	RetryMax         time.Duration // 10 s
 	SeedInterval     time.Duration // 30 s: missing seeds are tried while not alone
-	Refresh          time.Duration // 500 ms: memberlist's table is read at least so often; 10 ms more for each member
+	Refresh          time.Duration // 2 s: memberlist's table is read at least so often, four times as often in doubt; 10 ms more for each member
 	Leave            time.Duration // 1 s: bounds the good-bye at the end of Run
 }
 
@@ -139,7 +139,7 @@ func (t Timing) withDefaults() (Timing, error) {
 		{&t.RetryMin, 500 * time.Millisecond},
 		{&t.RetryMax, 10 * time.Second},
 		{&t.SeedInterval, 30 * time.Second},
-		{&t.Refresh, 500 * time.Millisecond},
+		{&t.Refresh, 2 * time.Second},
 		{&t.Leave, time.Second},
 	} {
 		if *f.at == 0 {

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"bytes"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,12 +23,19 @@ const (
 // log of its own.
 type roster struct {
 	self    string
-	members map[string]Member
+	members map[string]entry
 	seen    map[netip.AddrPort]time.Time // where members were last alive
 }
 
+// An entry is a member, and what it was made from.
+type entry struct {
+	Member
+	at   netip.AddrPort // not valid for garbage
+	meta []byte
+}
+
 func newRoster(self string) *roster {
-	return &roster{self: self, members: make(map[string]Member), seen: make(map[netip.AddrPort]time.Time)}
+	return &roster{self: self, members: make(map[string]entry), seen: make(map[netip.AddrPort]time.Time)}
 }
 
 // A change is one member before and after. Before has no Node where the member
@@ -38,17 +46,6 @@ type change struct{ before, after Member }
 // sorted by name.
 func (r *roster) apply(table []memberlist.Node, now time.Time) []change {
 	var changes []change
-	put := func(m Member) {
-		before := r.members[m.Node]
-		m.Since = now
-		if before.Status == m.Status {
-			m.Since = before.Since
-		}
-		if before.Node == "" || !sameButSince(before, m) {
-			changes = append(changes, change{before, m})
-		}
-		r.members[m.Node] = m
-	}
 	found := make(map[string]bool, len(table))
 	for i := range table {
 		n := &table[i]
@@ -56,33 +53,74 @@ func (r *roster) apply(table []memberlist.Node, now time.Time) []change {
 			continue
 		}
 		found[n.Name] = true
-		addr := nodeAddr(n)
-		m := Member{Node: n.Name, Addr: addr.String(), Status: status(n.State)}
-		_ = decodeMeta(n.Meta, &m) // whose meta cannot be read is listed without
-		if !gone(m.Status) {
-			r.seen[addr] = now
-		}
-		put(m)
+		changes = r.put(changes, n, status(n.State), now)
 	}
-	for name, m := range r.members {
+	for name, e := range r.members {
 		// memberlist forgets the dead after a while; those that it forgot alive were
 		// dead in between, unseen, or belong to a table of before.
-		if !found[name] && !gone(m.Status) {
-			m.Status = Dead
-			put(m)
+		if !found[name] && !gone(e.Status) {
+			before := e.Member
+			e.Status, e.Since = Dead, now
+			r.members[name] = e
+			changes = append(changes, change{before, e.Member})
 		}
 	}
 	r.prune(now)
+	return sortChanges(changes)
+}
+
+// update takes what was told since the table was last read: these members have
+// joined or changed. One that is suspect stays so until the table says otherwise,
+// because the news may be older than the suspicion.
+func (r *roster) update(news []memberlist.Node, now time.Time) []change {
+	var changes []change
+	for i := range news {
+		n := &news[i]
+		switch {
+		case n.Name == r.self:
+		case r.members[n.Name].Status == Suspect:
+			changes = r.put(changes, n, Suspect, now)
+		default:
+			changes = r.put(changes, n, Alive, now)
+		}
+	}
+	r.prune(now)
+	return sortChanges(changes)
+}
+
+func sortChanges(changes []change) []change {
 	slices.SortFunc(changes, func(a, b change) int { return compareNodes(a.after, b.after) })
 	return changes
+}
+
+// put takes one member, and appends to changes what is new of it.
+func (r *roster) put(changes []change, n *memberlist.Node, status string, now time.Time) []change {
+	at := nodeAddr(n)
+	if !gone(status) {
+		r.seen[at] = now
+	}
+	e, ok := r.members[n.Name]
+	if ok && e.Status == status && e.at == at && bytes.Equal(e.meta, n.Meta) {
+		return changes
+	}
+	m := Member{Node: n.Name, Addr: at.String(), Status: status, Since: now}
+	_ = decodeMeta(n.Meta, &m) // whose meta cannot be read is listed without
+	if e.Status == status {
+		m.Since = e.Since
+	}
+	r.members[n.Name] = entry{Member: m, at: at, meta: n.Meta}
+	if m == e.Member {
+		return changes // only what cannot be read is another
+	}
+	return append(changes, change{e.Member, m})
 }
 
 // prune forgets those that went long ago, and what is too much.
 func (r *roster) prune(now time.Time) {
 	var old []Member
-	for _, m := range r.members {
-		if gone(m.Status) {
-			old = append(old, m)
+	for _, e := range r.members {
+		if gone(e.Status) {
+			old = append(old, e.Member)
 		}
 	}
 	slices.SortFunc(old, func(a, b Member) int { return b.Since.Compare(a.Since) })
@@ -118,20 +156,32 @@ func (r *roster) formerly() []netip.AddrPort {
 // here returns where the others are that are alive or suspect.
 func (r *roster) here() map[netip.AddrPort]bool {
 	out := make(map[netip.AddrPort]bool)
-	for _, m := range r.members {
-		if a, err := netip.ParseAddrPort(m.Addr); err == nil && !gone(m.Status) {
-			out[a] = true
+	for _, e := range r.members {
+		if !gone(e.Status) {
+			out[e.at] = true
 		}
 	}
 	return out
 }
 
-// list returns copies of all, in no order.
-func (r *roster) list() []Member {
-	out := make([]Member, 0, len(r.members)+1)
-	for _, m := range r.members {
-		out = append(out, m)
+// alone reports whether nobody else is alive or suspect.
+func (r *roster) alone() bool {
+	for _, e := range r.members {
+		if !gone(e.Status) {
+			return false
+		}
 	}
+	return true
+}
+
+// list returns copies of all, and of self, sorted by name.
+func (r *roster) list(self Member) []Member {
+	out := make([]Member, 0, len(r.members)+1)
+	out = append(out, self)
+	for _, e := range r.members {
+		out = append(out, e.Member)
+	}
+	slices.SortFunc(out, compareNodes)
 	return out
 }
 

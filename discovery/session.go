@@ -30,8 +30,11 @@ type session struct {
 	trans  *transport
 	list   *memberlist.Memberlist
 	reader *tableReader
-	doubt  chan struct{} // one slot: somebody is to be asked
-	moved  chan struct{} // closed where the advertised address is no longer right
+	hint   <-chan struct{} // somebody may be suspect now
+	doubt  chan struct{}   // one slot: somebody is to be asked
+	moved  chan struct{}   // closed where the advertised address is no longer right
+
+	taking sync.Mutex // what is learned reaches the roster in the order in which it was learned
 }
 
 func (g *Gossip) newSession(b *bridge) (*session, error) {
@@ -42,6 +45,7 @@ func (g *Gossip) newSession(b *bridge) (*session, error) {
 		g:     g,
 		calls: newCallbacks(func() []byte { return *g.meta.Load() }),
 		trans: newTransport(g.socks, addr, g.opt.confined()),
+		hint:  b.suspect,
 		doubt: make(chan struct{}, 1),
 		moved: make(chan struct{}),
 	}
@@ -81,7 +85,6 @@ func (s *session) config(b *bridge) (*memberlist.Config, error) {
 	c.SuspicionMult = opt.Timing.SuspicionMult
 	c.SuspicionMaxTimeoutMult = 3 // where nobody confirms a death it is believed after that much longer
 	c.AwarenessMaxMultiplier = 4
-	c.RetransmitMult = 6 // news is rare, and who misses it waits for a whole table
 	c.GossipInterval = opt.Timing.GossipInterval
 	c.PushPullInterval = opt.Timing.PushPullInterval
 	c.TCPTimeout = opt.Timing.TCPTimeout
@@ -143,35 +146,75 @@ const (
 	readIdleEach = 10 * time.Millisecond
 )
 
-// watch reads the table after every change, and at least every Refresh: nobody
-// calls when a member becomes suspect, or is cleared of that.
+// watch takes every change, and reads the table at least every Refresh, more
+// often while somebody is in doubt: nobody calls when a member becomes suspect,
+// or is cleared of that.
 func (s *session) watch(ctx context.Context) {
 	idle := time.NewTimer(0)
 	defer idle.Stop()
 	for {
+		var began time.Time
+		hinted := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.calls.changed:
+			began = time.Now()
+			s.hear()
+		case <-s.hint:
+			began, hinted = time.Now(), true
+			s.look()
 		case <-idle.C:
+			began = time.Now()
+			s.look()
 		}
-		began := time.Now()
-		s.look()
 		if !pause(ctx, min(readGap+10*time.Since(began), readGapMax)) {
 			return
 		}
-		idle.Reset(s.g.opt.Timing.Refresh + time.Duration(s.g.size())*readIdleEach)
+		wait := s.g.opt.Timing.Refresh + time.Duration(s.g.size())*readIdleEach
+		if hinted || s.g.doubtful() { // a hint comes right before what it says
+			wait /= 4
+		}
+		idle.Reset(wait)
 	}
+}
+
+// hear takes what memberlist has told, and reads the table only where that does
+// not say it all: a ring of n that comes up at once would otherwise cost each of
+// its members n readings of up to n entries.
+func (s *session) hear() {
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	news, unclear := s.calls.take()
+	if unclear {
+		s.read()
+		return
+	}
+	s.g.take(s.calls, func(now time.Time) []change { return s.g.roster.update(news, now) })
+	s.settled()
 }
 
 // look reads the table and takes what it says.
 func (s *session) look() {
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	s.calls.take() // all of it is in the table by now
+	s.read()
+}
+
+// read does look's work, with taking held.
+func (s *session) read() {
 	table, err := s.reader.read()
 	if err != nil {
-		s.g.log.Debug("the members could not be read", "err", err)
+		s.g.log.Debug("the members could not be read", "err", err) // Refresh tries again
 		return
 	}
-	s.g.take(table, s.calls)
+	s.g.take(s.calls, func(now time.Time) []change { return s.g.roster.apply(table, now) })
+	s.settled()
+}
+
+// settled wakes who asks members themselves, where there is somebody to ask.
+func (s *session) settled() {
 	if s.g.doubtful() {
 		trySend(s.doubt)
 	}
@@ -189,11 +232,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// take brings the roster up to date, wakes the listeners and logs.
-func (g *Gossip) take(table []memberlist.Node, calls *callbacks) {
+// take brings the roster up to date by what is called under g's lock, wakes the
+// listeners and logs.
+func (g *Gossip) take(calls *callbacks, update func(now time.Time) []change) {
 	now := time.Now()
 	g.mu.Lock()
-	changes := g.roster.apply(table, now)
+	changes := update(now)
+	if len(changes) > 0 {
+		g.sorted = nil
+	}
 	for range cap(calls.claims) {
 		select {
 		case c := <-calls.claims:
@@ -252,6 +299,13 @@ func (g *Gossip) size() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.roster.members) + 1
+}
+
+// alone reports whether nobody else is alive or suspect.
+func (g *Gossip) alone() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.roster.alone()
 }
 
 // others returns where the others are that are alive or suspect.

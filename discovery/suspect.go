@@ -62,9 +62,9 @@ func (g *Gossip) suspects() []netip.AddrPort {
 		return nil
 	}
 	var out []netip.AddrPort
-	for _, m := range g.roster.members {
-		if a, err := netip.ParseAddrPort(m.Addr); err == nil && m.Status == Suspect {
-			out = append(out, a)
+	for _, e := range g.roster.members {
+		if e.Status == Suspect && e.at.IsValid() {
+			out = append(out, e.at)
 		}
 	}
 	return out
