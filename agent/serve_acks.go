@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +35,8 @@ type stockBook struct {
 	conns   map[string]*stockSlave // by address and port
 	counted map[string]*stockSlave // by node: whose acks are in the table
 	seq     uint64
-	said    map[string]time.Time // what the log was told of late
+	said    map[string]time.Time     // what the log was told of late
+	began   map[netip.Addr]time.Time // when each host last asked for a log from its start
 }
 
 // stockSlave is one connection.
@@ -48,7 +50,7 @@ type stockSlave struct {
 
 func newStockBook(table *acks.Table, end func() wire.PhyOffset, log *slog.Logger) *stockBook {
 	return &stockBook{table: table, end: end, now: time.Now, log: log,
-		conns: map[string]*stockSlave{}, counted: map[string]*stockSlave{}, said: map[string]time.Time{}}
+		conns: map[string]*stockSlave{}, counted: map[string]*stockSlave{}, said: map[string]time.Time{}, began: map[netip.Addr]time.Time{}}
 }
 
 // sayAgain is how long the log is spared what it was told of a slave.
@@ -92,10 +94,17 @@ func (b *stockBook) mention(node, what string, log func()) {
 func (b *stockBook) report(remote net.Addr, off wire.PhyOffset, request bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	node := stock.PeerAddr(remote).String()
+	host := stock.PeerAddr(remote)
+	node := host.String()
 	s := b.conns[remote.String()]
 	if request || s == nil {
 		b.conns[remote.String()] = &stockSlave{node: node, addr: remote.String(), acked: wire.NoOffset, level: b.now()}
+		if off == 0 && request {
+			if len(b.began) >= maxSaid {
+				clear(b.began)
+			}
+			b.began[host] = b.now()
+		}
 		if b.due(node, "asks") {
 			b.log.Info("a stock slave has connected", "slave", remote.String(), "request", off)
 		}
@@ -121,6 +130,14 @@ func (b *stockBook) report(remote net.Addr, off wire.PhyOffset, request bool) {
 		b.counted[node] = s
 	}
 	s.ack.Report(acks.Marks{Memory: s.acked, Disk: wire.NoOffset})
+}
+
+// beganAt is stock.StoreAnswersOptions.Began: a slave with an empty store asks
+// for 0.
+func (b *stockBook) beganAt(host netip.Addr) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.began[host]
 }
 
 // closed is stock.HAServerOptions.OnClose. What an older connection of the node

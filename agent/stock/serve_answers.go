@@ -8,11 +8,14 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/remoting"
@@ -39,6 +42,9 @@ type StoreAnswersOptions struct {
 	// fails the files are answered. It returns an error that matches
 	// ErrNoOwnBroker where there is none to be asked.
 	Ask func(ctx context.Context, req remoting.Command) (remoting.Command, error)
+	// Began returns when a slave on that host last began with an empty store; the
+	// zero time where it never did. Nil: nobody does.
+	Began func(host netip.Addr) time.Time
 	// Log is told when files are answered in place of a broker.
 	Log *slog.Logger
 }
@@ -67,7 +73,7 @@ var wholeTables = map[remoting.RequestCode]string{
 // (21, 43, 45, 201, 402, 60, 61), properties (26), the log (28, 33) and the
 // addresses of both (906).
 func StoreAnswers(opt StoreAnswersOptions) map[remoting.RequestCode]RemotingHandler {
-	s := &storeAnswers{opt: opt}
+	s := &storeAnswers{opt: opt, given: make(map[netip.Addr]givenPositions)}
 	handlers := map[remoting.RequestCode]RemotingHandler{
 		remoting.GetBrokerConfig:      s.fromFiles,
 		remoting.GetBrokerRuntimeInfo: s.fromFiles,
@@ -83,6 +89,16 @@ func StoreAnswers(opt StoreAnswersOptions) map[remoting.RequestCode]RemotingHand
 type storeAnswers struct {
 	opt   StoreAnswersOptions
 	alone atomic.Bool // the broker could not be asked the last time
+
+	mu sync.Mutex
+	// given is what each host knows of the positions of consumers. Guarded by mu.
+	given map[netip.Addr]givenPositions
+}
+
+// givenPositions are positions that a slave was given.
+type givenPositions struct {
+	asOf time.Time // when they were so
+	at   time.Time // when it was given them
 }
 
 // fromFiles answers from what is on disk.
@@ -102,6 +118,8 @@ func (s *storeAnswers) fromFiles(ctx context.Context, from net.Addr, req remotin
 		return req.Reply(remoting.SystemBusy, name+" is not there yet")
 	}
 	switch {
+	case handle != nil && req.Request() == remoting.GetAllConsumerOffset:
+		return s.positions(ctx, from, req, handle)
 	case handle != nil:
 		return handle(ctx, from, req)
 	case req.Request() == remoting.GetBrokerRuntimeInfo || req.Request() == remoting.ViewMessageByID:
@@ -154,6 +172,9 @@ func (s *storeAnswers) config(ctx context.Context, from net.Addr, req remoting.C
 	switch {
 	case err == nil:
 		s.note(nil)
+		if req.Request() == remoting.GetAllConsumerOffset {
+			s.give(from, time.Now())
+		}
 		reply := req.Reply(remoting.Success, answer.Remark)
 		reply.Version, reply.ExtFields, reply.Body = answer.Version, answer.ExtFields, answer.Body
 		return reply
@@ -162,6 +183,50 @@ func (s *storeAnswers) config(ctx context.Context, from net.Addr, req remoting.C
 	}
 	s.note(err)
 	return s.fromFiles(ctx, from, req)
+}
+
+// positions answers request 43 from the file, which slaves merge into what they
+// have. Where the broker is gone, clients go on at a slave, and commit there; the
+// same file once more would set them back. So each slave is given what is newer
+// than what it was given before, and nothing besides, unless it has begun anew.
+func (s *storeAnswers) positions(ctx context.Context, from net.Addr, req remoting.Command, handle RemotingHandler) remoting.Command {
+	var written time.Time
+	if info, err := os.Stat(filepath.Join(s.opt.Dir, "config", "consumerOffset.json")); err == nil {
+		written = info.ModTime()
+	}
+	answer := handle(ctx, from, req)
+	if answer.Answer() != remoting.Success || s.give(from, written) {
+		return answer
+	}
+	version, ok := member(answer.Body, "dataVersion")
+	answer.Body = []byte(`{"offsetTable":{}}`)
+	if ok {
+		answer.Body = fmt.Appendf(nil, `{"dataVersion":%s,"offsetTable":{}}`, version)
+	}
+	return answer
+}
+
+// maxGiven bounds the hosts that are told apart.
+const maxGiven = 1024
+
+// give notes that a host knows the positions as they were at a time, and reports
+// whether that is news to it.
+func (s *storeAnswers) give(to net.Addr, asOf time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	host := PeerAddr(to)
+	last, known := s.given[host]
+	if known && s.opt.Began != nil && s.opt.Began(host).After(last.at) {
+		known = false
+	}
+	if known && !asOf.After(last.asOf) {
+		return false
+	}
+	if len(s.given) >= maxGiven {
+		clear(s.given)
+	}
+	s.given[host] = givenPositions{asOf: asOf, at: time.Now()}
+	return true
 }
 
 // note says once that files are answered, and once that they no longer are.

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
@@ -20,6 +23,7 @@ import (
 // store is a store about which is answered.
 type store struct {
 	t       *testing.T
+	answers map[remoting.RequestCode]stock.RemotingHandler // nil: made for each request
 	opt     stock.StoreAnswersOptions
 	version string
 	size    wire.ByteSize
@@ -53,7 +57,11 @@ func newStore(t *testing.T) *store {
 
 func (s *store) ask(code remoting.RequestCode, fields map[string]string) remoting.Command {
 	s.t.Helper()
-	handle := stock.StoreAnswers(s.opt)[code]
+	answers := s.answers
+	if answers == nil {
+		answers = stock.StoreAnswers(s.opt)
+	}
+	handle := answers[code]
 	if handle == nil {
 		s.t.Fatalf("nobody answers %v", code)
 	}
@@ -186,5 +194,55 @@ func TestForwardAnswers(t *testing.T) {
 	failure = errors.New("no master is known")
 	if got := ask(); got.Answer() != remoting.SystemBusy || got.Remark != "no master is known" {
 		t.Errorf("without a master answered %v %q", got.Answer(), got.Remark)
+	}
+}
+
+// A slave on which clients go on while the broker is gone keeps the positions
+// that they commit there: the same file is not merged into them again.
+func TestStoreAnswers_PositionsDoNotGoBack(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	path := filepath.Join(s.opt.Dir, "config", "consumerOffset.json")
+	write := func(content string, at time.Time) {
+		t.Helper()
+		writeConfig(t, s.opt.Dir, "consumerOffset.json", content)
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	down := errors.New("refused")
+	s.opt.Ask = func(_ context.Context, req remoting.Command) (remoting.Command, error) {
+		a := req.Reply(remoting.Success, "")
+		a.Body = []byte("live")
+		return a, down
+	}
+	var began time.Time
+	s.opt.Began = func(netip.Addr) time.Time { return began }
+	s.answers = stock.StoreAnswers(s.opt)
+	want := func(when, body string) {
+		t.Helper()
+		if got := s.ask(remoting.GetAllConsumerOffset, nil); string(got.Body) != body {
+			t.Errorf("%s a slave is given %s, want %s", when, got.Body, body)
+		}
+	}
+	const first, second = `{"dataVersion":{"counter":1},"offsetTable":{"a@g":{0:5}}}`, `{"dataVersion":{"counter":2},"offsetTable":{"a@g":{0:6}}}`
+	past := time.Now().Add(-time.Hour)
+	write(first, past)
+	want("at first", first)
+	want("once more", `{"dataVersion":{"counter":1},"offsetTable":{}}`)
+	write(second, past.Add(time.Minute))
+	want("when it was written anew", second)
+	down = nil
+	want("by the broker", "live")
+	down = errors.New("refused")
+	want("after the broker", `{"dataVersion":{"counter":2},"offsetTable":{}}`)
+	write(first, time.Now().Add(time.Minute))
+	want("when the broker wrote once more", first)
+	began = time.Now()
+	want("when it began anew", first)
+	other := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 77), Port: 1}
+	got := s.answers[remoting.GetAllConsumerOffset](t.Context(), other, remoting.NewRequest(remoting.GetAllConsumerOffset, nil, nil))
+	if string(got.Body) != first {
+		t.Errorf("another slave is given %s", got.Body)
 	}
 }
