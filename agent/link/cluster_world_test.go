@@ -32,7 +32,6 @@ type world struct {
 	half     *half          // a message that is being stored
 	begins   wire.PhyOffset // where the last record begins
 	said     wire.PhyOffset // the broker's word, ever
-	changed  wire.PhyOffset // end of the record that was changed last
 
 	versions map[string]map[string]int // of config files: content to version, by name
 	version  int
@@ -235,13 +234,6 @@ func (w *world) change() {
 	if w.half != nil || w.said >= end || end == end.SegmentBase(segmentSize) || n < 0 {
 		return
 	}
-	for _, n := range w.nodes {
-		// A replica that was killed takes a whole record behind its mark for verified.
-		if n.store.Ends().Verified > w.begins {
-			return
-		}
-	}
-	w.changed = end
 	if w.r.IntN(2) == 0 { // give it the time to be shipped
 		until(w.t, "a settled record", func() bool { return w.m.src.Ends().Settled >= end })
 	}
@@ -350,11 +342,7 @@ func (w *world) breathe() {
 
 func (w *world) kill() {
 	n := w.anyNode()
-	if n.highest < w.changed { // see change
-		n.stop()
-	} else {
-		n.kill()
-	}
+	n.kill()
 	w.comeBack(n)
 }
 

@@ -74,6 +74,11 @@ func (st *stream) transfer(payload []byte) error {
 	if err := st.place(at); err != nil {
 		return err
 	}
+	if at.Add(wire.ByteSize(len(body))) > confirmed {
+		if err := st.store.ExpectProvisional(); err != nil {
+			return replica.Problem(st.store.Dir(), err)
+		}
+	}
 	st.bufs[0] = body
 	if err := st.store.Append(at, st.bufs[:]); err != nil {
 		return replica.Problem(st.store.Dir(), err)

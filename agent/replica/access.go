@@ -150,11 +150,19 @@ func (s *Store) dropOldest(base, next wire.PhyOffset) error {
 		s.min.Store(int64(base))
 		return err
 	}
-	s.mu.Lock()
-	s.bases = s.bases[1:]
-	s.mu.Unlock()
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
+	s.mu.Lock()
+	s.bases = s.bases[1:]
+	var err error
+	if len(s.open) > 0 && s.open[0].base == base { // kept open because nothing was synced since
+		err = s.open[0].close()
+		s.open = s.open[1:]
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("close dropped segment: %w", err)
+	}
 	if err := s.opt.disk.syncDir(s.logDir); err != nil {
 		return s.fail(fmt.Errorf("%w: %w", ErrFlush, err))
 	}

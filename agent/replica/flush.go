@@ -161,3 +161,20 @@ func (s *Store) AdoptEpoch(epoch int64) error {
 	}
 	return s.saveState()
 }
+
+// ExpectProvisional is called before bytes are appended that the source has not
+// confirmed, and notes it for a process that starts after a crash of the machine.
+// It writes once in the life of an open store.
+func (s *Store) ExpectProvisional() error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	known := s.state.Provisional
+	s.state.Provisional = true
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	return s.saveState()
+}

@@ -31,17 +31,17 @@ func openMark(dir string) (*endMark, error) {
 	return &endMark{f: f}, nil
 }
 
-// read returns wire.NoOffset where there is no mark.
-func (m *endMark) read() (wire.PhyOffset, error) {
+// read returns the mark; ok is false where there is none, or none that is whole.
+func (m *endMark) read() (end wire.PhyOffset, ok bool, err error) {
 	n, err := m.f.ReadAt(m.buf[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return wire.NoOffset, fmt.Errorf("read mark of the verified end: %w", err)
+		return wire.NoOffset, false, fmt.Errorf("read mark of the verified end: %w", err)
 	}
-	end := binary.BigEndian.Uint64(m.buf[:8])
-	if n < len(m.buf) || end != ^binary.BigEndian.Uint64(m.buf[8:]) {
-		return wire.NoOffset, nil
+	value := binary.BigEndian.Uint64(m.buf[:8])
+	if n < len(m.buf) || value != ^binary.BigEndian.Uint64(m.buf[8:]) {
+		return wire.NoOffset, false, nil
 	}
-	return wire.PhyOffset(end), nil
+	return wire.PhyOffset(value), true, nil
 }
 
 func (m *endMark) write(end wire.PhyOffset) error {

@@ -23,10 +23,10 @@ func (s *Store) recover() error {
 	if len(segments) == 0 {
 		// Where the log was is forgotten with it: the source decides anew.
 		s.state.Start, s.state.VerifiedEnd, s.state.LastMessage = wire.NoOffset, wire.NoOffset, wire.NoOffset
-		s.state.HistoryFrom, s.state.Unsynced, s.state.Boot = 0, false, s.boot
+		s.state.HistoryFrom, s.state.Unsynced, s.state.Provisional, s.state.Boot = 0, false, false, s.boot
 		return errors.Join(s.mark.write(wire.NoOffset), s.saveState())
 	}
-	limit := s.believable(segments[0].Base)
+	limit, suspect := s.believable(segments[0].Base)
 	end, damage, err := s.findEnd(segments, limit)
 	if err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
@@ -39,7 +39,7 @@ func (s *Store) recover() error {
 			return err
 		}
 	}
-	if err := s.cut(segments, end, damage || limit != everything); err != nil {
+	if err := s.cut(segments, end, damage || suspect); err != nil {
 		return fmt.Errorf("cut the log back to %d: %w", end, err)
 	}
 	if err := s.mark.write(end); err != nil {
@@ -51,7 +51,7 @@ func (s *Store) recover() error {
 	if s.state.Start == wire.NoOffset {
 		s.state.Start = segments[0].Base
 	}
-	s.state.Unsynced, s.state.Boot = false, s.boot
+	s.state.Unsynced, s.state.Provisional, s.state.Boot = false, false, s.boot
 	if err := s.openTail(segments, end); err != nil {
 		return err
 	}
@@ -63,10 +63,10 @@ func (s *Store) recall() (err error) {
 	if s.mark, err = openMark(s.opt.Dir); err != nil {
 		return err
 	}
-	marked, err := s.mark.read()
+	marked, ok, err := s.mark.read()
 	s.known = s.state.VerifiedEnd
-	if s.state.Boot == s.boot {
-		s.known = max(s.known, marked)
+	if s.state.Boot == s.boot && ok {
+		s.known, s.marked = max(s.known, marked), true
 	}
 	return err
 }
@@ -74,14 +74,23 @@ func (s *Store) recall() (err error) {
 // everything is the limit of a walk that has none.
 const everything wire.PhyOffset = math.MaxInt64
 
-// believable returns where the walk has to stop: at what is known to be synced
-// where a sync has failed, because what the page cache shows behind it may never
-// get to the disk.
-func (s *Store) believable(start wire.PhyOffset) wire.PhyOffset {
-	if s.opt.OnlySynced || s.state.Unsynced {
-		return max(s.state.VerifiedEnd, start)
+// believable returns where the walk has to stop. After a kill that is where the
+// mark is: what lies behind it may be whole and still be provisional, so that the
+// source may have changed it since. After a crash of the machine nobody knows how
+// far the log was verified, and whole messages are believed, unless provisional
+// ones may be among them. Where a sync has failed only what is known to be synced
+// counts, because what the page cache shows behind it may never get to the disk.
+// suspect says that what is cut off may be wanted.
+func (s *Store) believable(start wire.PhyOffset) (limit wire.PhyOffset, suspect bool) {
+	switch {
+	case s.opt.OnlySynced || s.state.Unsynced:
+		return max(s.state.VerifiedEnd, start), true
+	case s.marked:
+		return max(s.known, start), false
+	case s.state.Provisional:
+		return max(s.state.VerifiedEnd, start), true
 	}
-	return everything
+	return everything, false
 }
 
 // findEnd walks from the last message that is known, or from the first one
@@ -156,7 +165,7 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 			return min(last.at, limit), false, nil
 		}
 		if s.state.Boot != s.boot && last.end > s.known && (!last.wellFormed || last.at > max(end, s.known)) {
-			return end, true, nil
+			return s.least(end, last), true, nil
 		}
 		full.base, full.stored = last.at.SegmentBase(s.opt.SegmentSize), last.stored
 	}
@@ -164,7 +173,7 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 		return s.accept(last, end), false, nil
 	}
 	if sc.Offset() == last.end && last.end > s.known && !last.closed {
-		return end, false, nil
+		return s.least(end, last), false, nil
 	}
 	end = s.accept(last, end)
 	// Where the walk went over a BLANK and found no message, the bytes behind the
@@ -177,6 +186,12 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 	}
 	damage, err = judge(sc.Err())
 	return end, damage, err
+}
+
+// least is the end of the log where last is not believed: behind the message
+// before it, or behind a BLANK after that where this much is known.
+func (s *Store) least(end wire.PhyOffset, last message) wire.PhyOffset {
+	return max(end, min(s.known, last.at))
 }
 
 // message is what a walk keeps of a record.

@@ -35,6 +35,9 @@ type State struct {
 	// Unsynced says that a sync failed: what lies behind VerifiedEnd may be in
 	// the page cache only, and must be written anew.
 	Unsynced bool `json:"unsynced,omitempty"`
+	// Provisional says that bytes may lie behind VerifiedEnd that the source had
+	// not confirmed: whole messages there prove nothing after a crash.
+	Provisional bool `json:"provisional,omitempty"`
 	// HistoryFrom is > 0 where the source held older messages that could not be
 	// asked for (stock HA port alone).
 	HistoryFrom wire.PhyOffset `json:"historyFrom,omitempty"`

@@ -105,6 +105,7 @@ type Store struct {
 	record    commitlog.Record // owned by the appending goroutine
 	boot      string           // which run of the kernel this is; set by Open
 	known     wire.PhyOffset   // verified by the last process; set by Open
+	marked    bool             // known is where that process was when it ended; set by Open
 	mark      *endMark         // owned by the appending goroutine
 	touched   wire.PhyOffset   // how far a failed write may have got, else NoOffset; owned by the appending goroutine
 }
