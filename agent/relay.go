@@ -92,7 +92,7 @@ func (m *master) tellGuarantee(ctx context.Context) {
 		}
 		if g := stock.GuaranteeOf(facts); g.Text != told {
 			told = g.Text
-			m.a.log.Info("what SEND_OK means: "+g.Text, "waits", g.Waits, "relayAcks", facts.RelayAcks)
+			m.a.log.Info("what producers can rely on: "+g.Text, "waits", g.Waits, "relayAcks", facts.RelayAcks)
 		}
 	}
 }

@@ -280,3 +280,39 @@ func TestListen(t *testing.T) {
 		t.Error("who never looks is not woken")
 	}
 }
+
+// TestTable_SinceBelievesThoseWhoJoinedLater: connections up to a join are passed
+// over, and count again when their nodes join again.
+func TestTable_SinceBelievesThoseWhoJoinedLater(t *testing.T) {
+	t.Parallel()
+	table := NewTable()
+	check := func(joins uint64, n, inReach int, rank wire.PhyOffset) {
+		t.Helper()
+		if gotReach, gotRank := table.Since(joins, n); gotReach != inReach || gotRank != rank {
+			t.Errorf("since %d joins, %d nodes: %d in reach at %d, want %d at %d", joins, n, gotReach, gotRank, inReach, rank)
+		}
+	}
+	check(0, 1, 0, wire.NoOffset)
+	for i, name := range []string{"a", "b", "c"} {
+		c := table.Join(name, Memory)
+		c.Report(Marks{Memory: wire.PhyOffset(300 - 100*i), Disk: wire.NoOffset})
+	}
+	for n, rank := range []wire.PhyOffset{wire.NoOffset, 300, 200, 100, wire.NoOffset} {
+		check(0, n, 3, rank)
+		if got := table.Rank(n); got != rank {
+			t.Errorf("rank %d is %d, want %d", n, got, rank)
+		}
+	}
+	check(1, 1, 2, 200)
+	check(2, 1, 1, 100)
+	check(2, 2, 1, wire.NoOffset)
+	now := table.Joins()
+	check(now, 1, 0, wire.NoOffset)
+	a := table.Join("a", Memory)
+	check(now, 1, 1, wire.NoOffset)
+	a.Report(Marks{Memory: 50, Disk: wire.NoOffset})
+	check(now, 1, 1, 50)
+	check(0, 1, 3, 200)
+	a.Leave()
+	check(now, 1, 0, wire.NoOffset)
+}

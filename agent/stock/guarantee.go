@@ -99,7 +99,7 @@ func waiting(f GuaranteeFacts) Guarantee {
 			fmt.Sprintf("Nothing is relayed, and producers get %s unless slaves sit on the local broker itself: %s.", lacking, f.Relay.Problem.Reason),
 			"Try: " + f.Relay.Problem.Try + "."})}
 	case !f.Relay.Connected:
-		return Guarantee{Waits: true, Text: fmt.Sprintf("Producers get %s, because %s, and SEND_OK is to say that %d of them have the message.", lacking, orNobody(f.Relay.Reason), f.RelayAcks)}
+		return Guarantee{Waits: true, Text: fmt.Sprintf("Producers get %s: %s. SEND_OK will say that %s %s the message.", lacking, orNobody(f.Relay.Reason), count(f.RelayAcks, "replica"), have(f.RelayAcks))}
 	}
 	return Guarantee{Waits: true, Text: join([]string{
 		fmt.Sprintf("SEND_OK says that %s the message too.", count(f.RelayAcks, "replica")+" "+have(f.RelayAcks)), durability(f), strangers(f)})}

@@ -31,7 +31,7 @@ func runBeside(t *testing.T, b *brokertest.Broker, n int) *besideBroker {
 	log := newLogBook()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the relay said:\n%s", log.text.String())
+			t.Logf("the relay said:\n%s", log)
 		}
 	})
 	x.relay = stock.NewRelay(stock.RelayOptions{Acks: x.table, N: n, Log: log.logger()})

@@ -32,10 +32,14 @@ func (b *logBook) Write(p []byte) (int, error) {
 
 func (b *logBook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-func (b *logBook) count(what string) int {
+func (b *logBook) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return strings.Count(b.text.String(), what)
+	return b.text.String()
+}
+
+func (b *logBook) count(what string) int {
+	return strings.Count(b.String(), what)
 }
 
 // second is what may pass between a change of the replicas and of what producers
