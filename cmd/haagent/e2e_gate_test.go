@@ -160,7 +160,8 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeConn(t, packets)
-	g := startGate(t, newRing(t).host()+":7946", echo)
+	r := newRing(t)
+	g := startGate(t, r.gossip(r.host()), echo)
 	stream, err := net.Dial("tcp", g.addr)
 	if err != nil {
 		t.Fatal(err)

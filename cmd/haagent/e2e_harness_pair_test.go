@@ -19,24 +19,25 @@ import (
 	"github.com/haagent/haagent/agent/brokertest"
 	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/discovery"
 	"github.com/haagent/haagent/wire"
 )
 
 // ring is where the agents of one test meet: loopback addresses that no other
-// test has, so that every agent can have the default ports.
+// test has, and ports that are not the default ones, which agents of this machine
+// may have on all addresses.
 type ring struct {
 	t       *testing.T
 	network string // the first three bytes of all addresses
 	last    int    // the last byte that was given out
+	port    int    // of gossip; links have the next one
 	key     string // the --key-file; empty: none
 }
 
 func newRing(t *testing.T) *ring {
 	t.Helper()
 	for range 100 {
-		r := &ring{t: t, network: fmt.Sprintf("127.%d.%d.", 1+rand.IntN(60), 1+rand.IntN(254))}
-		claim, err := net.Listen("tcp", net.JoinHostPort(r.host(), strconv.Itoa(discovery.DefaultPort)))
+		r := &ring{t: t, network: fmt.Sprintf("127.%d.%d.", 1+rand.IntN(60), 1+rand.IntN(254)), port: 12000 + 2*rand.IntN(4000)}
+		claim, err := net.Listen("tcp", r.gossip(r.host()))
 		if err == nil {
 			t.Cleanup(func() { closeConn(t, claim) })
 			return r
@@ -52,6 +53,12 @@ func (r *ring) host() string {
 	return r.network + strconv.Itoa(r.last)
 }
 
+// gossip returns where an agent on host gossips.
+func (r *ring) gossip(host string) string { return net.JoinHostPort(host, strconv.Itoa(r.port)) }
+
+// link returns where a master on host serves replicas.
+func (r *ring) link(host string) string { return net.JoinHostPort(host, strconv.Itoa(r.port+1)) }
+
 // makeKey lets haagent make a key file, which agents started from now on have.
 func (r *ring) makeKey() {
 	r.t.Helper()
@@ -63,17 +70,17 @@ func (r *ring) makeKey() {
 
 func (r *ring) start(dir, role, host string, args []string) *haagent {
 	r.t.Helper()
-	all := []string{"--role", role, "--dir", dir, "--gossip-bind", host}
+	all := []string{"--role", role, "--dir", dir, "--gossip-bind", r.gossip(host)}
 	if r.key != "" {
 		all = append(all, "--key-file", r.key)
 	}
 	return startProcess(r.t, testBinary(r.t), dir, append(all, args...)...)
 }
 
-// startMaster starts a master agent on host, with the default ports.
+// startMaster starts a master agent on host.
 func (r *ring) startMaster(dir, node, host string, args ...string) *haagent {
 	r.t.Helper()
-	return r.start(dir, "master", host, append([]string{"--node", node, "--link-bind", host + ":10915"}, args...))
+	return r.start(dir, "master", host, append([]string{"--node", node, "--link-bind", r.link(host)}, args...))
 }
 
 // startSlave starts a slave agent that is told one address, and nothing else of
@@ -115,7 +122,7 @@ func (p *pair) startAgents() {
 	p.t.Helper()
 	p.startOwnMaster()
 	for i, args := range [][]string{nil, {"--ack", "disk"}} {
-		p.slaves = append(p.slaves, p.startSlave(filepath.Join(p.t.TempDir(), slaveNodes[i]), slaveNodes[i], p.host, args...))
+		p.slaves = append(p.slaves, p.startSlave(filepath.Join(p.t.TempDir(), slaveNodes[i]), slaveNodes[i], p.gossip(p.host), args...))
 	}
 	p.streaming()
 }

@@ -58,13 +58,13 @@ func TestPair_BadInput(t *testing.T) {
 	r.makeKey()
 	host := r.host()
 	master := r.startForgedMaster(forgeStore(t), "m1", host)
-	slave := r.startSlave(t.TempDir(), "s1", host)
+	slave := r.startSlave(t.TempDir(), "s1", r.gossip(host))
 	slave.waitState(state.Streaming)
 
 	t.Run("OtherKey", func(t *testing.T) {
 		other := newRing(t)
 		other.makeKey()
-		stranger := other.startSlave(t.TempDir(), "s9", host)
+		stranger := other.startSlave(t.TempDir(), "s9", r.gossip(host))
 		s := stranger.waitCode(state.Unauthorized, "wrong_key")
 		if !strings.Contains(s.Try, "--key-file") {
 			t.Errorf("the next step is %q", s.Try)
@@ -79,7 +79,7 @@ func TestPair_BadInput(t *testing.T) {
 		stranger.term()
 	})
 	t.Run("OtherCluster", func(t *testing.T) {
-		lost := r.startSlave(t.TempDir(), "s8", host, "--cluster", "c2")
+		lost := r.startSlave(t.TempDir(), "s8", r.gossip(host), "--cluster", "c2")
 		lost.waitMember("m1", "alive")
 		s := lost.waitStatus("no master of that cluster", func(s control.Status) bool {
 			return s.State == state.Searching && strings.Contains(s.Reason, "c2")
@@ -118,7 +118,7 @@ func TestPair_BadInput(t *testing.T) {
 // until one is left, and then all goes on.
 func checkSecondMaster(t *testing.T, r *ring, master, slave *haagent, host string) {
 	t.Helper()
-	second := r.startForgedMaster(forgeStore(t), "m2", r.host(), "--join", host)
+	second := r.startForgedMaster(forgeStore(t), "m2", r.host(), "--join", r.gossip(host))
 	for _, a := range []*haagent{master, second, slave} {
 		a.waitCode(state.SplitBrain, "two_masters")
 	}

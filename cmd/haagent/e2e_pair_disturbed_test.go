@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -49,8 +48,8 @@ func TestPair_Disturbed(t *testing.T) {
 func startGatedAgents(t *testing.T, p *pair) (gates []*gate) {
 	t.Helper()
 	behind := func(host string) (args []string) {
-		addr := fmt.Sprintf("%s:%d", p.ring.host(), discovery.DefaultPort)
-		gates = append(gates, startGate(t, addr, fmt.Sprintf("%s:%d", host, discovery.DefaultPort)))
+		addr := p.gossip(p.ring.host())
+		gates = append(gates, startGate(t, addr, p.gossip(host)))
 		return []string{"--gossip-advertise", addr}
 	}
 	p.startOwnMaster(behind(p.host)...)
@@ -168,7 +167,7 @@ func checkMasterMoved(t *testing.T, p *pair, gates []*gate) {
 	}
 	checkFollowed(t, p, 2)
 	for _, s := range p.slaves {
-		if got := s.status().Source.Addr; got != p.host+":10915" {
+		if got := s.status().Source.Addr; got != p.link(p.host) {
 			t.Errorf("%s follows %s, but the master is on %s", s.dir, got, p.host)
 		}
 	}

@@ -97,7 +97,7 @@ func checkFailover(t *testing.T, p *pair, l *load) {
 		return fmt.Sprintf("%+v, %+v", a, b), a.Verified == b.Verified
 	})
 	d, b := checkHeir(t, p, heir, p.broker.Dir(), l)
-	next := p.startMaster(heir.dir, "m2", p.ring.host(), "--broker", b.Addr(), "--join", p.host)
+	next := p.startMaster(heir.dir, "m2", p.ring.host(), "--broker", b.Addr(), "--join", p.gossip(p.host))
 	p.master.waitCode(state.SplitBrain, "stale_epoch")
 	for _, a := range []control.WaitAnswer{p.master.now(1, time.Second), p.master.wait(control.WaitRequest{Offset: 0, Acks: 1, Timeout: time.Second})} {
 		if a.Result == acks.PutOK {

@@ -95,7 +95,7 @@ func checkWaitsWithoutSlaves(t *testing.T, p *pair) {
 		t.Errorf("nobody is in reach: %+v", got)
 	}
 	for i, s := range p.slaves {
-		p.slaves[i] = p.startSlave(s.dir, slaveNodes[i], p.host)
+		p.slaves[i] = p.startSlave(s.dir, slaveNodes[i], p.gossip(p.host))
 	}
 	p.streaming()
 }
