@@ -228,7 +228,7 @@ func (m *master) serve(ctx context.Context, listener net.Listener) error {
 		Self:        link.Identity{Cluster: m.cluster, BrokerName: m.brokerName, Node: m.a.cfg.Node, Version: m.a.cfg.Version},
 		Epoch:       func() int64 { return m.epoch },
 		SegmentSize: func() wire.ByteSize { return m.authority.Status().SegmentSize },
-		Admit:       m.rival.Load, Timing: m.a.cfg.LinkTiming, Log: m.a.log,
+		Admit:       m.admit, Timing: m.a.cfg.LinkTiming, Log: m.a.log,
 	})
 	m.a.serving.Store(m)
 	group, run := errgroup.WithContext(ctx)
@@ -240,6 +240,18 @@ func (m *master) serve(ctx context.Context, listener net.Listener) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// admit returns why no replica may follow now: another master, or a log that
+// cannot be read and would look like an empty one.
+func (m *master) admit() *state.Problem {
+	if p := m.rival.Load(); p != nil {
+		return p
+	}
+	if p := m.tail.Load(); p != nil && m.source.Ends().Min == wire.NoOffset {
+		return p
+	}
+	return nil
 }
 
 // watchRivals looks for other masters of the group.

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/haagent/haagent/agent/metadata"
@@ -20,23 +21,22 @@ func newConfigPeer(s *Server, session *Session) *configPeer {
 	return &configPeer{pipe: newPipe(session, s.opt.Timing.Silence), server: s}
 }
 
-// run sends each new snapshot, and heartbeats between them.
+// run waits for the replica's start, then sends each new snapshot, and heartbeats
+// between them. A replica that only asked who we are never starts.
 func (p *configPeer) run(ctx context.Context) error {
+	p.expect(wirelink.TypeStart)
+	if _, err := p.next(ctx); err != nil {
+		return errors.Join(err, ignoreClosed(p.conn.Close()))
+	}
 	return p.duplex(ctx, p.listen, p.send, ending{})
 }
 
-// listen takes the replica's start and heartbeats.
+// listen takes the replica's heartbeats.
 func (p *configPeer) listen(ctx context.Context) error {
-	p.expect(wirelink.TypeStart, wirelink.TypeHeartbeat)
+	p.expect(wirelink.TypeHeartbeat)
 	for {
-		m, err := p.next(ctx)
-		if err != nil {
+		if _, err := p.next(ctx); err != nil {
 			return err
-		}
-		switch m.(type) {
-		case *wirelink.Start, *wirelink.Heartbeat:
-		default:
-			return unexpected(m, "on the metadata channel")
 		}
 	}
 }

@@ -113,7 +113,11 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) closed(remote net.Addr, err error) {
 	var known *peerError
 	if errors.As(err, &known) {
-		s.opt.Log.Info("replica left", "node", known.node, "channel", known.channel.String(), "addr", remote, "cause", known.err)
+		say := s.opt.Log.Debug
+		if known.channel == wirelink.ChannelLog {
+			say = s.opt.Log.Info
+		}
+		say("replica left", "node", known.node, "channel", known.channel.String(), "addr", remote, "cause", known.err)
 		return
 	}
 	if err != nil {
