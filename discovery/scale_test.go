@@ -11,9 +11,9 @@ import (
 
 // crowded gives two cores time to do what 200 hosts would do: members that do not
 // get to run for seconds must not be taken for dead. That makes a death known
-// after about 20 s; nothing else depends on it.
+// after about half a minute; nothing else depends on it.
 var crowded = Timing{
-	ProbeInterval: 5 * time.Second, ProbeTimeout: 4 * time.Second, SuspicionMult: 1,
+	ProbeInterval: 5 * time.Second, ProbeTimeout: 4 * time.Second, SuspicionMult: 2,
 	GossipInterval: 300 * time.Millisecond, TCPTimeout: 30 * time.Second,
 }
 
@@ -95,15 +95,15 @@ func (n *node) watchReplacement() sights {
 	deadline := time.NewTimer(patient)
 	defer deadline.Stop()
 	for {
-		members := n.Members()
+		members, now := n.Members(), time.Now()
 		if s.dead.IsZero() && statusOf(members, "master-old") == Dead {
-			s.dead = time.Now()
+			s.dead = now
 		}
 		if s.met.IsZero() && present(members, "master-new") {
-			s.met = time.Now()
+			s.met = now
 		}
 		if s.followed.IsZero() && present(members, "master-new") && live(members, "master") == 1 {
-			s.followed = time.Now()
+			s.followed = now
 		}
 		if !s.dead.IsZero() && !s.followed.IsZero() {
 			return s
