@@ -216,8 +216,14 @@ func dial(t testing.TB, addr, from string) *net.TCPConn {
 		t.Fatal(conn)
 	}
 	t.Cleanup(func() { tcp.Close() })
-	if err := tcp.SetDeadline(time.Now().Add(patience)); err != nil {
+	extend(t, tcp)
+	return tcp
+}
+
+// extend gives the other end of a connection its time again.
+func extend(t testing.TB, conn net.Conn) {
+	t.Helper()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	return tcp
 }

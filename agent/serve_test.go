@@ -116,6 +116,7 @@ func follow(t testing.TB, addr, from string, request wire.PhyOffset) *fakeSlave 
 
 func (s *fakeSlave) report(off wire.PhyOffset) {
 	s.t.Helper()
+	extend(s.t, s.conn)
 	if _, err := s.conn.Write(binary.BigEndian.AppendUint64(nil, uint64(off))); err != nil {
 		s.t.Fatal(err)
 	}
@@ -124,6 +125,7 @@ func (s *fakeSlave) report(off wire.PhyOffset) {
 // take reads frames until it has everything below an offset.
 func (s *fakeSlave) take(end wire.PhyOffset) {
 	s.t.Helper()
+	extend(s.t, s.conn)
 	for s.next < end {
 		if err := s.frame(); err != nil {
 			s.t.Fatalf("after %d of %d: %v", s.next, end, err)
