@@ -13,8 +13,8 @@ import (
 // get to run for seconds must not be taken for dead. That makes a death known
 // after about half a minute; nothing else depends on it.
 var crowded = Timing{
-	ProbeInterval: 5 * time.Second, ProbeTimeout: 4 * time.Second, SuspicionMult: 2,
-	GossipInterval: 300 * time.Millisecond, TCPTimeout: 30 * time.Second,
+	ProbeInterval: 8 * time.Second, ProbeTimeout: 7 * time.Second, SuspicionMult: 1,
+	GossipInterval: 500 * time.Millisecond, TCPTimeout: 30 * time.Second,
 }
 
 // followed bounds how long after it has learned of its master's death a member
