@@ -130,6 +130,7 @@ func TestAgent_RelaysAcksOfItsReplicas(t *testing.T) {
 		slave.stop()
 		within(t, patience, "the broker has no slave", func() bool { n, _ := b.slaves(); return n == 0 })
 	}
+	within(t, patience, "two warnings", func() bool { return strings.Count(master.log.String(), "are not confirmed") >= 2 })
 	runAgent(t, w, cfg)
 	within(t, patience, "the log says it", func() bool {
 		return strings.Contains(master.log.String(), "what producers can rely on: SEND_OK says that 1 replica has")
