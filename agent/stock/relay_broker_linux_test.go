@@ -144,3 +144,35 @@ func TestRelay_RealBroker(t *testing.T) {
 		}
 	})
 }
+
+// A broker of 5.x that wants two replicas besides itself gets two connections, and
+// is told what two have.
+func TestRelay_RealBrokerThatCountsConnections(t *testing.T) {
+	v := brokertest.V533
+	ns := brokertest.StartNameServer(t, v)
+	b := brokertest.StartBroker(t, brokertest.BrokerOptions{Version: v, NameServer: ns.Addr, Role: "SYNC_MASTER", Properties: map[string]string{"inSyncReplicas": "3"}})
+	d := brokertest.StartDriver(t, v, ns.Addr)
+	x := runBeside(t, b, 2)
+	send := func(what, want string) {
+		t.Helper()
+		if sent := d.Send(t, brokertest.SendSpec{Topic: "orders"})[0]; sent.Status != want {
+			t.Errorf("%s: %s %s after %s, want %s", what, sent.Status, sent.Err, sent.Latency(), want)
+		}
+	}
+	awaitMode(t, x.authority, stock.AuthorityAsked)
+	leave := x.follow(t, "a")
+	send("one of two", brokertest.StatusFlushSlave)
+	for _, node := range []string{"b", "c"} {
+		other := x.follow(t, node)
+		eventually(t, "two connections", func() bool { st := x.relay.Status(); return st.Connected && st.Links == 2 })
+		for range 20 {
+			send("two of two", brokertest.StatusOK)
+		}
+		other()
+		send("one has left", brokertest.StatusFlushSlave)
+	}
+	leave()
+	if st := x.relay.Status(); len(st.Strangers) != 0 || st.Problem != nil {
+		t.Errorf("status %+v", st)
+	}
+}
