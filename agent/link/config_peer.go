@@ -25,8 +25,8 @@ func newConfigPeer(s *Server, session *Session) *configPeer {
 // between them. A replica that only asked who we are never starts.
 func (p *configPeer) run(ctx context.Context) error {
 	p.expect(wirelink.TypeStart)
-	if _, err := p.next(ctx); err != nil {
-		return errors.Join(err, ignoreClosed(p.conn.Close()))
+	if err := p.alone(ctx, func() error { _, err := p.next(ctx); return err }); err != nil {
+		return errors.Join(err, p.part(ctx, err))
 	}
 	return p.duplex(ctx, p.listen, p.send, ending{})
 }
@@ -59,8 +59,8 @@ func (p *configPeer) send(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-moved:
 		case <-tick.C:
-			if refuse := p.server.opt.Admit(); refuse != nil {
-				return &goodbye{wirelink.CodeNotMaster, refuse.Reason}
+			if err := p.server.admit(); err != nil {
+				return err
 			}
 			ends := p.server.opt.Source.Ends()
 			if err := p.write(ctx, &wirelink.Heartbeat{Min: ends.Min, Confirmed: ends.Confirmed, Visible: ends.Visible}); err != nil {

@@ -179,6 +179,9 @@ func (p *logPeer) reports(ctx context.Context) error {
 // take moves the replica's marks. What is reported must have been sent on this
 // connection and confirmed, or found equal at its beginning (I3).
 func (p *logPeer) take(r *wirelink.Report) error {
+	if err := p.server.admit(); err != nil {
+		return err
+	}
 	ends := p.server.opt.Source.Ends()
 	if p.changed() { // looked at behind the ends, which change later
 		return sourceChanged()

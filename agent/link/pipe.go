@@ -90,6 +90,7 @@ func (p *pipe) part(ctx context.Context, err error) error {
 	var bye *goodbye
 	switch {
 	case p.torn:
+	case errors.As(context.Cause(ctx), &bye):
 	case ctx.Err() != nil:
 		bye = &goodbye{wirelink.CodeStopping, "the agent stops"}
 	case errors.As(err, &bye):

@@ -232,8 +232,8 @@ func (s *sender) transfer(ctx context.Context, n wire.ByteSize, ends source.Ends
 
 // heartbeat tells where the log begins and ends.
 func (s *sender) heartbeat(ctx context.Context, ends source.Ends) error {
-	if p := s.peer.server.opt.Admit(); p != nil {
-		return &goodbye{wirelink.CodeNotMaster, p.Reason}
+	if err := s.peer.server.admit(); err != nil {
+		return err
 	}
 	h := &wirelink.Heartbeat{Min: ends.Min, Confirmed: s.confirmable(ends), Visible: ends.Visible}
 	if err := s.peer.write(ctx, h); err != nil {

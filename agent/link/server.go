@@ -35,8 +35,9 @@ type ServerOptions struct {
 	// Config has the config files; nil: none are served.
 	Config *metadata.Snapshotter
 	// Admit returns why nobody may follow now, such as another master with a
-	// higher epoch; nil where all is well. It is asked at each hello and at each
-	// heartbeat.
+	// higher epoch; nil where all is well. It is asked at each hello, start, report
+	// and heartbeat, so it must be cheap, and it calls no method of the Server.
+	// Whoever knows that its answer has changed calls Recheck.
 	Admit func() *state.Problem
 	// Batch is the longest body of a transfer; 256 KiB where 0.
 	Batch wire.ByteSize
@@ -85,11 +86,12 @@ type Server struct {
 	mu     sync.Mutex
 	hellos uint64              // counts hellos; guarded by mu
 	peers  map[string]*logPeer // by node: the newest log connection of each; guarded by mu
+	guests map[*guest]struct{} // whose hello has come, on both channels; guarded by mu
 }
 
 // NewServer returns a Server that does nothing before Run.
 func NewServer(opt ServerOptions) *Server {
-	s := &Server{peers: map[string]*logPeer{}}
+	s := &Server{peers: map[string]*logPeer{}, guests: map[*guest]struct{}{}}
 	s.opt, s.err = opt.withDefaults()
 	return s
 }
@@ -147,6 +149,8 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	refuse := s.look(ctx)
+	ctx, leave := s.host(ctx) // before Admit is asked, so that no Recheck is missed
+	defer leave()
 	if refuse == nil {
 		refuse = s.judge(hello)
 	}
@@ -216,6 +220,14 @@ func (s *Server) judge(h *wirelink.Hello) *refusal {
 	return nil
 }
 
+// admit is Admit for a connection that is served.
+func (s *Server) admit() error {
+	if p := s.opt.Admit(); p != nil {
+		return &goodbye{wirelink.CodeNotMaster, p.Reason}
+	}
+	return nil
+}
+
 func (s *Server) segmentSize() wire.ByteSize {
 	if size := s.opt.Source.SegmentSize(); size != 0 {
 		return size
@@ -270,6 +282,9 @@ func (s *Server) nextTurn() uint64 {
 func (s *Server) enter(p *logPeer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.admit(); err != nil { // while mu is held: Recheck comes before, or finds p
+		return err
+	}
 	if old := s.peers[p.hello.Node]; old != nil {
 		if old.turn > p.turn {
 			return superseded()
