@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,6 +110,9 @@ func (e *errSearching) Error() string { return e.why }
 // it from knowing any.
 func find(f Finder, cluster, brokerName string) (link.Target, error) {
 	target, err := choose(f.Members(), cluster, brokerName)
+	if err == nil && slices.Contains(f.Conflicts(), target.Node) {
+		return link.Target{}, nameConflict(target.Node)
+	}
 	var searching *errSearching
 	if trouble := f.Trouble(); trouble != nil && errors.As(err, &searching) {
 		return target, state.Problemf(state.Unauthorized, "wrong_key", "give all agents of the group the same --key-file", trouble,
@@ -117,9 +121,18 @@ func find(f Finder, cluster, brokerName string) (link.Target, error) {
 	return target, err
 }
 
-// choose picks the one master that a slave of the group follows.
+// choose picks the one master that a slave of the group follows. A master of a
+// higher epoch that is away is waited for: whoever it replaced is not followed.
 func choose(list []Member, cluster, brokerName string) (link.Target, error) {
 	found := newest(masters(list, cluster, brokerName))
+	if len(found) > 0 {
+		for _, m := range list {
+			if m.Role == string(RoleMaster) && m.Cluster == found[0].Cluster && m.BrokerName == found[0].BrokerName && m.Epoch > found[0].Epoch {
+				return link.Target{}, &errSearching{fmt.Sprintf("%s was promoted (epoch %d) and is %s; %s (epoch %d) was replaced by it and is not followed",
+					m.Node, m.Epoch, m.Status, found[0].Node, found[0].Epoch)}
+			}
+		}
+	}
 	switch {
 	case len(found) == 0:
 		return link.Target{}, &errSearching{fmt.Sprintf("no master of %s is known", group(cluster, brokerName))}
@@ -168,17 +181,27 @@ func splitBrain(list []Member) *state.Problem {
 }
 
 // rival returns why the master self must not serve: another one with a higher
-// epoch, or with the same one.
+// epoch, alive or not, or one with the same epoch that is alive.
 func rival(list []Member, self Member) *state.Problem {
-	for _, m := range masters(list, self.Cluster, self.BrokerName) {
+	var equal *state.Problem
+	for _, m := range list {
 		switch {
-		case m.Node == self.Node || m.Status != memberAlive:
+		case m.Role != string(RoleMaster) || m.Cluster != self.Cluster || m.BrokerName != self.BrokerName || m.Node == self.Node:
 		case m.Epoch > self.Epoch:
-			return state.Problemf(state.SplitBrain, "stale_epoch", "stop this broker, and make it a replica: haagent resync --dir DIR, then --role slave", nil,
-				"%s at %s was promoted (epoch %d) and this master has epoch %d; it serves and acks nothing", m.Node, m.Link, m.Epoch, self.Epoch)
-		case m.Epoch == self.Epoch:
-			return splitBrain([]Member{self, m})
+			return staleEpoch(m.Node, m.Epoch, self.Epoch)
+		case m.Epoch == self.Epoch && m.Status == memberAlive && equal == nil:
+			equal = splitBrain([]Member{self, m})
 		}
 	}
-	return nil
+	return equal
+}
+
+func staleEpoch(node string, epoch, own int64) *state.Problem {
+	return state.Problemf(state.SplitBrain, "stale_epoch", "stop this broker, and make it a replica: haagent resync --dir DIR, then --role slave. Where that promotion was a mistake and nothing was written there, remove DIR/.haagent/"+memoryName, nil,
+		"%s was promoted (epoch %d) and this master has epoch %d; it serves and acks nothing", node, epoch, own)
+}
+
+func nameConflict(node string) *state.Problem {
+	return state.Problemf(state.SplitBrain, "node_name_conflict", "give each agent a --node of its own (the default is made of host, --broker-name and --broker-id)", nil,
+		"two live agents are called %s, and nobody can tell which of them is meant", node)
 }

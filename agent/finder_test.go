@@ -48,6 +48,9 @@ func TestChoose_OneLiveMasterOfTheGroup(t *testing.T) {
 		{"two of one epoch", []Member{member("m"), member("n")}, "c", "b", "", state.SplitBrain},
 		{"two suspects of one epoch", []Member{member("m", status(memberSuspect)), member("n", status(memberSuspect))}, "c", "b", "", state.SplitBrain},
 		{"the promoted one wins", []Member{member("m", epoch(3)), member("n", epoch(4))}, "c", "b", "n", ""},
+		{"the promoted one is dead", []Member{member("m", epoch(3)), member("n", epoch(4), status("dead"))}, "c", "b", "", state.Searching},
+		{"the promoted one is suspect", []Member{member("m", epoch(3)), member("n", epoch(4), status(memberSuspect))}, "c", "b", "", state.Searching},
+		{"a higher epoch of another group is nothing", []Member{member("m"), member("n", epoch(4), status("dead"), broker("other"))}, "c", "b", "m", ""},
 		{"two promoted", []Member{member("m", epoch(4)), member("n", epoch(4)), member("o", epoch(1))}, "c", "b", "", state.SplitBrain},
 		{"not serving yet", []Member{member("m", noLink)}, "c", "b", "", state.Searching},
 	} {
@@ -90,7 +93,9 @@ func TestRival_HigherEpochWinsEqualOnesStop(t *testing.T) {
 		{"an equal one", []Member{self, member("n", epoch(2))}, "two_masters"},
 		{"an equal one that is dead", []Member{self, member("n", epoch(2), status("dead"))}, ""},
 		{"an equal one that is suspect", []Member{self, member("n", epoch(2), status(memberSuspect))}, ""},
-		{"itself as others see it, suspect", []Member{member("m", epoch(2), status(memberSuspect)), member("n", epoch(3), status(memberSuspect))}, ""},
+		{"a newer one that is suspect", []Member{member("m", epoch(2)), member("n", epoch(3), status(memberSuspect))}, "stale_epoch"},
+		{"a newer one that is dead", []Member{self, member("n", epoch(3), status("dead"))}, "stale_epoch"},
+		{"a newer one before an equal one", []Member{self, member("o", epoch(2)), member("n", epoch(3))}, "stale_epoch"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

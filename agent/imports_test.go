@@ -50,7 +50,7 @@ var rooms = []room{
 	{"agent/control", []string{"wire", "agent/state", "agent/acks"}, "what asks and answers about an agent takes functions, so that it can be tested without one"},
 	{"agent", []string{"wire", "wire/remoting", "agent/state", "agent/commitlog", "agent/acks", "agent/watch", "agent/source", "agent/replica", "agent/metadata",
 		"agent/stock", "agent/link", "agent/control", "agent/retry",
-		"github.com/cenkalti/backoff/v5", "golang.org/x/sync"}, "an agent is told everything by its Config: it reads no flags and chooses no logger"},
+		"github.com/google/renameio/v2", "github.com/cenkalti/backoff/v5", "golang.org/x/sync"}, "an agent is told everything by its Config: it reads no flags and chooses no logger"},
 	{"discovery", []string{"github.com/hashicorp/memberlist"}, "gossip knows members, not logs"},
 	{"cmd/haagent", []string{"wire", "wire/remoting", "agent", "agent/state", "agent/acks", "agent/link", "discovery", "agent/commitlog", "agent/replica", "agent/stock", "agent/control", "agent/verify", "agent/forge",
 		"github.com/urfave/cli/v2", "github.com/lmittmann/tint", "github.com/mattn/go-isatty", "github.com/vbauerster/mpb/v8", "github.com/dustin/go-humanize",

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,19 +56,43 @@ type master struct {
 	epoch     int64
 
 	cluster, brokerName string
+	mu                  sync.Mutex
+	past                memory                        // guarded by mu
 	rival               atomic.Pointer[state.Problem] // why nothing is served now
 	tail                atomic.Pointer[state.Problem] // why the tail stands
 }
 
+// errRenamed ends a master whose broker has other names than it was served under.
+var errRenamed = errors.New("the broker has another name")
+
 // master is the role loop of an agent beside a broker.
 func (a *Agent) master(ctx context.Context, opened func()) error {
+	lock, err := replica.AcquireAgentLock(a.cfg.Dir)
+	switch {
+	case errors.Is(err, replica.ErrLocked):
+		return replica.Problem(a.cfg.Dir, err)
+	case err != nil:
+		a.log.Warn("no control socket and no memory: the store cannot be written to", "cause", err)
+	default:
+		defer lock.Release() //nolint:errcheck // the process gives it up in any case
+		opened()
+	}
+	for {
+		if err := a.serveStore(ctx); !errors.Is(err, errRenamed) {
+			return err
+		}
+	}
+}
+
+// serveStore serves the store under the names that are known when it begins.
+func (a *Agent) serveStore(ctx context.Context) error {
 	m := &master{a: a, acks: acks.NewTable()}
+	defer a.serving.CompareAndSwap(m, nil)
 	defer m.acks.Close() // leaving the role answers everybody (I4)
-	epoch, err := masterEpoch(a.cfg.Dir)
-	if err != nil {
+	if err := m.remember(); err != nil {
 		return err
 	}
-	m.epoch = epoch
+	var err error
 	if m.ports, err = a.openStockPorts(ctx); err != nil {
 		return err
 	}
@@ -76,11 +100,6 @@ func (a *Agent) master(ctx context.Context, opened func()) error {
 	listener, err := a.listenLink(ctx)
 	if err != nil {
 		return err
-	}
-	if err := os.MkdirAll(replica.AgentDir(a.cfg.Dir), 0o755); err != nil {
-		a.log.Warn("no control socket: the store cannot be written to", "cause", err)
-	} else {
-		opened()
 	}
 	m.broker = stock.NewBroker(a.cfg.Broker, stock.BrokerOptions{Credentials: a.cfg.Credentials})
 	defer m.broker.Close()
@@ -103,12 +122,30 @@ func (a *Agent) master(ctx context.Context, opened func()) error {
 		return m.serve(run, listener)
 	})
 	err = group.Wait()
-	a.cond.set(state.Stopping, nil)
+	if !errors.Is(err, errRenamed) {
+		a.cond.set(state.Stopping, nil)
+	}
 	return err
 }
 
+// remember finds out what earlier runs knew: names, and how often this line of
+// masters was promoted.
+func (m *master) remember() error {
+	st, err := promotedState(m.a.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	m.epoch = st.Epoch
+	if m.past, err = recall(m.a.cfg.Dir); err != nil {
+		m.a.log.Warn("going on without it", "cause", err)
+	}
+	m.cluster = firstOf(m.a.cfg.Cluster, m.past.Cluster, st.Cluster)
+	m.brokerName = firstOf(m.a.cfg.BrokerName, m.past.BrokerName, st.BrokerName)
+	return nil
+}
+
 // listenLink opens the port that replicas dial. Without anything that protects it,
-// that port is on loopback .
+// that port is on loopback.
 func (a *Agent) listenLink(ctx context.Context) (net.Listener, error) {
 	bind := a.cfg.LinkBind
 	switch {
@@ -128,20 +165,20 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// masterEpoch returns how often this store's line of masters was promoted. A
-// replica that was not is no master's store.
-func masterEpoch(dir string) (int64, error) {
+// promotedState returns what is known of a store that was a replica. One that was
+// not promoted is no master's store.
+func promotedState(dir string) (replica.State, error) {
 	st, err := replica.ReadState(dir)
 	switch {
 	case errors.Is(err, replica.ErrNoState):
-		return 0, nil
+		return replica.State{}, nil
 	case err != nil:
-		return 0, replica.Problem(dir, err)
+		return st, replica.Problem(dir, err)
 	case !st.Promoted:
-		return 0, state.Problemf(state.Incompatible, "not_promoted", "haagent promote --dir "+dir+" makes it a broker's store; or give --role slave", nil,
+		return st, state.Problemf(state.Incompatible, "not_promoted", "haagent promote --dir "+dir+" makes it a broker's store; or give --role slave", nil,
 			"%s is a replica of %s/%s and was not promoted", dir, st.Cluster, st.BrokerName)
 	}
-	return st.Epoch, nil
+	return st, nil
 }
 
 // build makes the parts that read the store.
@@ -161,9 +198,11 @@ func (m *master) build() {
 
 // introduce finds out which group this is.
 func (m *master) introduce(ctx context.Context, listener net.Listener) error {
-	m.cluster, m.brokerName = m.a.cfg.Cluster, m.a.cfg.BrokerName
 	if m.cluster == "" || m.brokerName == "" {
 		m.askNames(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
 	}
 	m.a.cond.know(func(c *condition) { c.cluster, c.brokerName = m.cluster, m.brokerName })
 	addr, err := m.advertised(listener.Addr())
@@ -239,58 +278,12 @@ func (m *master) serve(ctx context.Context, listener net.Listener) error {
 		m.watchRivals(run)
 		return nil
 	})
+	group.Go(func() error { return m.watchNames(run) })
 	return group.Wait()
 }
 
-// admit returns why no replica may follow now: another master, or a log that
-// cannot be read and would look like an empty one.
-func (m *master) admit() *state.Problem {
-	if p := m.rival.Load(); p != nil {
-		return p
-	}
-	if p := m.tail.Load(); p != nil && m.source.Ends().Min == wire.NoOffset {
-		return p
-	}
-	return nil
-}
-
-// watchRivals looks for other masters of the group.
-func (m *master) watchRivals(ctx context.Context) {
-	changed, stop := m.a.cfg.Finder.Listen()
-	defer stop()
-	for {
-		self := Member{Node: m.a.cfg.Node, Cluster: m.cluster, BrokerName: m.brokerName, Epoch: m.epoch, Role: string(RoleMaster)}
-		m.rival.Store(rival(m.a.cfg.Finder.Members(), self))
-		m.settle()
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-	}
-}
-
-// tailState is told why the tail stands.
-func (m *master) tailState(err error) {
-	m.tail.Store(state.AsProblem(err))
-	if m.a.serving.Load() == m {
-		m.settle()
-	}
-}
-
-// settle derives the state: a rival outweighs trouble with the files.
-func (m *master) settle() {
-	for _, p := range []*state.Problem{m.rival.Load(), m.tail.Load()} {
-		if p != nil {
-			m.a.cond.set(p.State, p)
-			return
-		}
-	}
-	m.a.cond.set(state.Serving, nil)
-}
-
 // fill adds what a master knows to its status.
-func (m *master) fill(s *control.Status, now time.Time) {
+func (m *master) fill(s *control.Status, _ time.Time) {
 	ends := m.source.Ends()
 	s.Offsets = control.Offsets{Min: ends.Min, Received: ends.Visible, Written: ends.Visible, Verified: ends.Confirmed, Flushed: wire.NoOffset,
 		Acked: m.acks.Rank(1), Source: max(ends.Visible, m.authority.End())}
@@ -326,11 +319,20 @@ func (a *Agent) wait(ctx context.Context, r control.WaitRequest) (control.WaitAn
 	if m == nil {
 		return control.WaitAnswer{Result: acks.SlaveNotAvailable, Acked: wire.NoOffset, Offset: max(r.Offset, 0), Reason: "the agent is not serving yet"}, nil
 	}
+	if p := m.rival.Load(); p != nil {
+		return control.WaitAnswer{}, p
+	}
 	offset := r.Offset
 	if r.Now {
 		offset = max(m.source.Now(ctx), 0)
 	}
-	result := m.acks.Wait(ctx, offset, r.Acks)
+	result := acks.PutOK
+	if n := m.acks.InReach(); offset > 0 || n < r.Acks { // an empty log is held by whoever is in reach
+		result = m.acks.Wait(ctx, offset, r.Acks)
+	}
+	if p := m.rival.Load(); p != nil { // whatever was acked meanwhile
+		return control.WaitAnswer{}, p
+	}
 	ends := m.source.Ends()
 	return control.WaitAnswer{Result: result, Offset: offset, Acked: m.acks.Rank(r.Acks), InReach: m.acks.InReach(),
 		Provisional: result != acks.PutOK && offset > ends.Confirmed && offset <= ends.Visible}, nil

@@ -20,6 +20,8 @@ type town struct {
 	mu      sync.Mutex
 	members map[string]agent.Member
 	ears    map[chan struct{}]struct{}
+
+	conflicts []string // names that two claim
 }
 
 func newTown() *town {
@@ -90,7 +92,11 @@ func (c citizen) Announce(edit func(*agent.Member)) error {
 	return nil
 }
 
-func (c citizen) Conflicts() []string { return nil }
+func (c citizen) Conflicts() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conflicts
+}
 
 func (c citizen) Trouble() error { return nil }
 

@@ -322,7 +322,7 @@ func TestStockHA_RivalEndsIt(t *testing.T) {
 	s.report(end)
 	b.awaitAcked(t, fmt.Sprintf("127.0.0.1 %d", end))
 	w.change("n", func(m *agent.Member) {
-		m.Role, m.Cluster, m.BrokerName, m.Epoch, m.Status, m.Link = "master", "c", "b", 1, "alive", "10.0.0.1:10915"
+		m.Role, m.Cluster, m.BrokerName, m.Status, m.Link = "master", "c", "b", "alive", "10.0.0.1:10915"
 	})
 	s.ended()
 	b.awaitAcked(t, "")

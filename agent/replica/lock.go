@@ -24,10 +24,23 @@ type Lock struct {
 // it. It returns an error matching ErrLocked, which names the holder where the
 // kernel tells it, if somebody else has it.
 func AcquireLock(dir string) (*Lock, error) {
-	path := filepath.Join(dir, "lock")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create store directory: %w", err)
 	}
+	return acquire(filepath.Join(dir, "lock"))
+}
+
+// AcquireAgentLock keeps other agents away from a store that a broker has locked:
+// it locks DIR/.haagent/agent.lock as AcquireLock does DIR/lock, and creates no
+// more than that.
+func AcquireAgentLock(dir string) (*Lock, error) {
+	if err := os.MkdirAll(AgentDir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("create agent directory: %w", err)
+	}
+	return acquire(filepath.Join(AgentDir(dir), "agent.lock"))
+}
+
+func acquire(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open store lock: %w", err)
