@@ -38,6 +38,11 @@ func TestStockSlave_FollowsAndServesWithOnlyAnObserver(t *testing.T) {
 		ha, remoting := master.ports()
 
 		slave := brokertest.StartBroker(t, brokertest.BrokerOptions{Version: v, Role: "SLAVE", NameServer: nameServer})
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("slave:\n%s", slave.Log())
+			}
+		})
 		awaitEqual(t, master, slave)
 		awaitContent(t, slave, "topics.json", "orders")
 		awaitContent(t, slave, "consumerOffset.json", "orders@billing")
@@ -65,9 +70,6 @@ func TestStockSlave_FollowsAndServesWithOnlyAnObserver(t *testing.T) {
 		}
 		if n := len(driver.Consume(t, "billing", "orders", len(sent)-60)); n != len(sent)-60 {
 			t.Errorf("the group goes on with %d messages, want the %d that it had not consumed", n, len(sent)-60)
-		}
-		if t.Failed() {
-			t.Logf("slave:\n%s", slave.Log())
 		}
 	})
 }

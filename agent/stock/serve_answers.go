@@ -83,7 +83,25 @@ func StoreAnswers(opt StoreAnswersOptions) map[remoting.RequestCode]RemotingHand
 	for _, code := range configRequests {
 		handlers[code] = s.config
 	}
+	handlers[remoting.GetAllConsumerOffset] = quoted(s.config)
 	return handlers
+}
+
+// quoted makes strict JSON of the positions that a slave is given. A slave of
+// 5.5.0 stumbles over bare keys in members that it does not know, and so takes
+// nothing of what a broker of its own release answers once there are positions of
+// pull consumers. Agents keep the bytes as they are.
+func quoted(handle RemotingHandler) RemotingHandler {
+	return func(ctx context.Context, from net.Addr, req remoting.Command) remoting.Command {
+		answer := handle(ctx, from, req)
+		if req.Language != "JAVA" || answer.Answer() != remoting.Success {
+			return answer
+		}
+		if strict, err := strictJSON(answer.Body); err == nil {
+			answer.Body = strict
+		}
+		return answer
+	}
 }
 
 type storeAnswers struct {
@@ -312,5 +330,6 @@ func ForwardAnswers(ask func(ctx context.Context, req remoting.Command) (remotin
 	for _, code := range append([]remoting.RequestCode{remoting.GetBrokerConfig, remoting.GetBrokerRuntimeInfo, remoting.ViewMessageByID}, configRequests...) {
 		handlers[code] = forward
 	}
+	handlers[remoting.GetAllConsumerOffset] = quoted(forward)
 	return handlers
 }

@@ -246,3 +246,26 @@ func TestStoreAnswers_PositionsDoNotGoBack(t *testing.T) {
 		t.Errorf("another slave is given %s", got.Body)
 	}
 }
+
+// Slaves of 5.5.0 do not read bare keys in members that they do not know; agents
+// want the bytes as they are.
+func TestStoreAnswers_SlavesGetStrictJSON(t *testing.T) {
+	t.Parallel()
+	const live = `{"offsetTable":{"a@g":{0:5}},"pullOffsetTable":{"a@g":{0:5}}}`
+	ask := func(_ context.Context, req remoting.Command) (remoting.Command, error) {
+		a := req.Reply(remoting.Success, "")
+		a.Body = []byte(live)
+		return a, nil
+	}
+	s := newStore(t)
+	s.opt.Ask = ask
+	for name, answers := range map[string]map[remoting.RequestCode]stock.RemotingHandler{"master": stock.StoreAnswers(s.opt), "observer": stock.ForwardAnswers(ask)} {
+		for language, want := range map[string]string{"JAVA": `{"offsetTable":{"a@g":{"0":5}},"pullOffsetTable":{"a@g":{"0":5}}}`, "GO": live} {
+			req := remoting.NewRequest(remoting.GetAllConsumerOffset, nil, nil)
+			req.Language = language
+			if got := answers[remoting.GetAllConsumerOffset](t.Context(), desk, req); string(got.Body) != want {
+				t.Errorf("%s gives %s the positions %s", name, language, got.Body)
+			}
+		}
+	}
+}
