@@ -82,7 +82,8 @@ func (t *tail) passRecord(now time.Time, size wire.ByteSize) bool {
 	if !complete && t.last.size != 0 && now.Sub(t.last.checked) < t.last.recheck(t.opt.Settle) {
 		return false
 	}
-	if t.stuck.at == t.at && !t.stuck.since.IsZero() && now.Sub(t.stuck.tried) < t.stuck.retry(now) {
+	// Who asks wants to know what is there now.
+	if len(t.awaiting) == 0 && t.stuck.at == t.at && !t.stuck.since.IsZero() && now.Sub(t.stuck.tried) < t.stuck.retry(now) {
 		return false
 	}
 	// The next size was loaded before, in acquire order: if it is there, all of this

@@ -85,14 +85,20 @@ func (s *Source) LastStored() time.Time {
 	return time.Time{}
 }
 
-// Now takes a fresh look at the tail and returns Visible, or the broker's own end
-// where that is further; wire.NoOffset where neither is known. It returns what is
-// known without a look when ctx or Run has ended.
+// Now returns Visible, or the broker's own end where that is further, after a look
+// at the tail that began after the call and reached the end of what can be seen:
+// nothing that was stored whole before the call lies behind it. Where the log
+// cannot be read so far, and when ctx or Run has ended, it is what is known;
+// wire.NoOffset where that is nothing.
 func (s *Source) Now(ctx context.Context) wire.PhyOffset {
 	answer := make(chan wire.PhyOffset, 1)
 	select {
 	case s.asks <- answer:
-		return <-answer // Run answers whatever it took
+		select {
+		case end := <-answer: // Run answers in the end whatever it took
+			return end
+		case <-ctx.Done():
+		}
 	case <-ctx.Done():
 	case <-s.ended:
 	}

@@ -147,6 +147,10 @@ func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 	if t.base == wire.NoOffset {
 		due = min(due, findPoll)
 	}
+	asked := len(t.awaiting) > 0
+	if asked && t.base == wire.NoOffset {
+		t.rescan = true // there may be a log now
+	}
 	if t.rescan || now.Sub(t.scanned) >= due {
 		t.rescan, t.scanned = false, now
 		err := commitlog.Guard(func() error { return t.scan(ctx, now) })
@@ -155,14 +159,16 @@ func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 		}
 	}
 	more := false
-	if t.base != wire.NoOffset && (t.faultyAt.IsZero() || now.Sub(t.faultyAt) >= faultPause) {
+	if t.base != wire.NoOffset && (asked || t.faultyAt.IsZero() || now.Sub(t.faultyAt) >= faultPause) {
 		t.lookErr = t.look(now, &more)
 	}
 	t.tell()
 	t.publish(now)
-	t.answer()
 	if more {
 		return 0
+	}
+	if !t.rescan {
+		t.answer()
 	}
 	return t.pace(now)
 }
@@ -233,7 +239,7 @@ func (t *tail) publish(now time.Time) {
 	t.src.listeners.wake()
 }
 
-// answer answers who asked for a fresh look.
+// answer answers who asked for a fresh look, after one that could see all.
 func (t *tail) answer() {
 	for _, a := range t.awaiting {
 		a <- t.src.now()
