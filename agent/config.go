@@ -117,6 +117,9 @@ func (c Config) WithDefaults() Config {
 			name = "broker-a"
 		}
 		c.Node = host + "/" + name + "/" + strconv.FormatInt(c.BrokerID, 10)
+		if c.Role == RoleObserver { // beside a master, whose name it must not take
+			c.Node = host + "/observer"
+		}
 	}
 	return c
 }

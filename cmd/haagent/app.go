@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -110,7 +111,6 @@ func stateExit(s state.State) int {
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
-	onUsage := func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
 	app := &cli.App{
 		Name:  "haagent",
 		Usage: "live, bootable replicas of RocketMQ broker stores",
@@ -120,7 +120,6 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			"   haagent COMMAND [options]",
 		Description:            description,
 		Version:                version,
-		HideVersion:            true,
 		HideHelpCommand:        true,
 		Flags:                  agentFlags(),
 		Reader:                 stdin,
@@ -137,8 +136,37 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	}
 	for _, c := range app.Commands {
 		c.OnUsageError = onUsage
+		c.Before = refuseAgentOptions
 	}
 	return app
+}
+
+// onUsage says what is wrong with a command line, and what may have been meant.
+func onUsage(c *cli.Context, err error, _ bool) error {
+	flags, try := c.App.Flags, "haagent --help"
+	if c.Command != nil && c.Command.Name != "" && c.Command.Name != c.App.Name {
+		flags, try = c.Command.Flags, "haagent "+c.Command.Name+" --help"
+	}
+	if _, name, unknown := strings.Cut(err.Error(), "flag provided but not defined: -"); unknown {
+		err = fmt.Errorf("no such option: --%s", strings.TrimLeft(name, "-"))
+		if meant := cli.SuggestFlag(flags, strings.TrimLeft(name, "-"), true); meant != "" {
+			err = fmt.Errorf("%w; did you mean %s?", err, meant)
+		}
+	}
+	return &exitError{code: exitUsage, err: err, try: try}
+}
+
+// refuseAgentOptions refuses options that stand before a command: they are the
+// agent's, and a command that asks a running one would silently ask another.
+func refuseAgentOptions(c *cli.Context) error {
+	for _, up := range c.Lineage()[1:] {
+		for _, name := range up.LocalFlagNames() {
+			if _, set := os.LookupEnv(env(name)[0]); !set {
+				return usageError{fmt.Errorf("--%s stands before the command %s: give it behind it", name, c.Command.Name)}
+			}
+		}
+	}
+	return nil
 }
 
 const description = `haagent keeps a live, bootable copy of a broker's store on another machine.

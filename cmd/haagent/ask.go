@@ -139,8 +139,8 @@ func promoteCommand() *cli.Command {
 				return err
 			}
 			p, err := control.DialSocket(replica.AgentDir(dir)).Promote(c.Context)
-			if errors.Is(err, control.ErrNoAgent) {
-				p, err = agent.PromoteDir(dir)
+			if st, failed := replica.ReadState(dir); errors.Is(err, control.ErrNoAgent) || err != nil && failed == nil && st.Promoted {
+				p, err = agent.PromoteDir(dir) // a master's agent may stand there by now
 			}
 			if err != nil {
 				return err

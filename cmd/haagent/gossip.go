@@ -20,6 +20,11 @@ func connect(c *cli.Context, cfg *agent.Config, log *slog.Logger) error {
 	if told && c.String("join") == "" && c.String("gossip-bind") == "" || cfg.Role == "" {
 		return nil
 	}
+	early := *cfg
+	early.Finder = finder{} // nothing is opened for options that cannot be used
+	if err := early.Validate(); err != nil {
+		return err
+	}
 	var keys link.Keys
 	var err error
 	if path := c.String("key-file"); path != "" {

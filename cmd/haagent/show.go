@@ -10,6 +10,7 @@ import (
 
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/state"
 )
 
 // printStatus prints a status for people, or as JSON.
@@ -44,10 +45,13 @@ func showSlave(row func(name, format string, args ...any), s control.Status) {
 	row("source", "%s %s", s.Source.Kind, s.Source.Addr)
 	row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
 	o := s.Offsets
-	row("source", "%s %s", s.Source.Kind, s.Source.Addr)
 	row("offsets", "min %d  received %d  written %d  verified %d  flushed %d", o.Min, o.Received, o.Written, o.Verified, o.Flushed)
 	row("acked", "%d (%s)", o.Acked, s.Ack)
-	row("behind", "%s, %.1f s (source %d)", humanize.IBytes(uint64(s.LagBytes)), s.LagSeconds, o.Source)
+	if s.State == state.CatchingUp || s.State == state.Streaming {
+		row("behind", "%s, %.1f s (source %d)", humanize.IBytes(uint64(s.LagBytes)), s.LagSeconds, o.Source)
+	} else {
+		row("behind", "not known: no source is followed now")
+	}
 	row("rate", "%s/s", humanize.IBytes(uint64(s.BytesPerSecond)))
 	if s.HistoryFrom > 0 {
 		row("history", "from %d on; what the source had before could not be asked for", s.HistoryFrom)
