@@ -3,6 +3,7 @@
 # make lint       everything that reads the code instead of running it
 # make fuzz       each fuzz target for FUZZTIME
 # make bench      all benchmarks, catch-up against a stock slave included
+# make scale      gossip of 200 members in one process
 # make e2e-all    the tests against every supported broker version
 #
 # Needed: Go 1.26, and for tests a JDK 17 and Maven, which fetches the brokers.
@@ -24,13 +25,18 @@ LINTER_VERSION := v2.15.0
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: build test lint fuzz bench e2e-all brokers clean
+.PHONY: build test scale lint fuzz bench e2e-all brokers clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/haagent ./cmd/haagent
 
 test: brokers
 	$(GO) test -race -p $(TESTJOBS) $(TESTFLAGS) ./...
+
+# By itself and without the race detector, which leaves a small machine no time
+# for so many members.
+scale:
+	$(GO) test -count=1 -v -run Scale -timeout 10m ./discovery
 
 # All supported versions, one package after the other.
 e2e-all:
