@@ -236,6 +236,7 @@ func (s *sender) heartbeat(ctx context.Context, ends source.Ends) error {
 		return err
 	}
 	h := &wirelink.Heartbeat{Min: ends.Min, Confirmed: s.confirmable(ends), Visible: ends.Visible}
+	h.Min = min(h.Min, h.Confirmed) // a segment that is gone may still be sent
 	if err := s.peer.write(ctx, h); err != nil {
 		return err
 	}

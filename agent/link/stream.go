@@ -153,11 +153,16 @@ func (st *stream) other(t wirelink.Type, payload []byte) error {
 }
 
 // retain drops old segments: at once when the source's beginning moves, and now
-// and then for what has only grown old.
+// and then for what has only grown old. A source that begins beyond what the
+// replica has verified, or beyond its own confirmed end, drops nothing here: it
+// has a gap to tell, or is wrong.
 func (st *stream) retain(sourceMin wire.PhyOffset) error {
 	moved := sourceMin != st.sourceMin
 	st.sourceMin = sourceMin
 	if st.f.opt.Retention == nil || sourceMin == wire.NoOffset || !moved && time.Since(st.retained) < st.f.opt.Timing.Heartbeat {
+		return nil
+	}
+	if sourceMin > min(st.store.Ends().Verified, st.confirmed) {
 		return nil
 	}
 	st.retained = time.Now()

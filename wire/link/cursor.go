@@ -115,6 +115,21 @@ func checkOffset(t Type, what string, o wire.PhyOffset, none bool) error {
 	return nil
 }
 
+// checkEnds refuses ends of a master's log that are not in their order, and those
+// of which only some are there.
+func checkEnds(t Type, least, confirmed, visible wire.PhyOffset) error {
+	err := firstError(checkOffset(t, "min", least, true), checkOffset(t, "confirmed", confirmed, true), checkOffset(t, "visible", visible, true))
+	switch {
+	case err != nil:
+		return err
+	case least > confirmed || confirmed > visible:
+		return refuse(t, ErrFrame, "min %d, confirmed %d and visible %d are out of order", least, confirmed, visible)
+	case least == wire.NoOffset && visible != wire.NoOffset:
+		return refuse(t, ErrFrame, "a log up to %d that begins nowhere", visible)
+	}
+	return nil
+}
+
 // checkRange refuses ranges that are empty, too long, or that end beyond the
 // largest offset there is.
 func checkRange(t Type, at wire.PhyOffset, size, most wire.ByteSize) error {

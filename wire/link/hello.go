@@ -120,8 +120,8 @@ type Welcome struct {
 	// SegmentSize is the master's; 0 where it does not know it yet.
 	SegmentSize wire.ByteSize
 	// Min is where the master's log begins, Confirmed the end of what is
-	// complete, Visible the end of the last message that can be read; NoOffset
-	// where the log is empty.
+	// complete, Visible the end of the last message that can be read: Min <=
+	// Confirmed <= Visible. All are NoOffset where there is no log.
 	Min, Confirmed, Visible wire.PhyOffset
 	// Epoch goes up with every promotion, from 0.
 	Epoch int64
@@ -156,9 +156,7 @@ func (m *Welcome) Check() error {
 		}
 	}
 	return firstError(
-		checkOffset(TypeWelcome, "min", m.Min, true),
-		checkOffset(TypeWelcome, "confirmed", m.Confirmed, true),
-		checkOffset(TypeWelcome, "visible", m.Visible, true),
+		checkEnds(TypeWelcome, m.Min, m.Confirmed, m.Visible),
 		checkIdentity(TypeWelcome, m.SegmentSize, m.Epoch, m.Cluster, m.BrokerName, m.Node, m.Version),
 	)
 }

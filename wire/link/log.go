@@ -117,7 +117,8 @@ func (m *Report) decode(c *cursor) {
 
 // Heartbeat says that the sender lives and, from a master, where its log ends.
 type Heartbeat struct {
-	// Min, Confirmed and Visible are as in Welcome; all NoOffset from a replica.
+	// Min, Confirmed and Visible are as in Welcome, in order like there; all
+	// NoOffset from a replica.
 	Min, Confirmed, Visible wire.PhyOffset
 }
 
@@ -129,11 +130,7 @@ func (m *Heartbeat) Append(dst []byte) []byte { return appendFrame(dst, m) }
 
 // Check returns a *FrameError for values that no frame can carry.
 func (m *Heartbeat) Check() error {
-	return firstError(
-		checkOffset(TypeHeartbeat, "min", m.Min, true),
-		checkOffset(TypeHeartbeat, "confirmed", m.Confirmed, true),
-		checkOffset(TypeHeartbeat, "visible", m.Visible, true),
-	)
+	return checkEnds(TypeHeartbeat, m.Min, m.Confirmed, m.Visible)
 }
 
 func (m *Heartbeat) appendPayload(dst []byte) []byte {

@@ -21,6 +21,16 @@ func (d draw) offset(name string, least int64) wire.PhyOffset {
 	return wire.PhyOffset(rapid.Int64Range(least, math.MaxInt64).Draw(d.T, name))
 }
 
+// ends are those of a master's log: in order, or all none.
+func (d draw) ends() (least, confirmed, visible wire.PhyOffset) {
+	if rapid.Bool().Draw(d.T, "no log") {
+		return wire.NoOffset, wire.NoOffset, wire.NoOffset
+	}
+	least = d.offset("min", 0)
+	confirmed = d.offset("confirmed", int64(least))
+	return least, confirmed, d.offset("visible", int64(confirmed))
+}
+
 func (d draw) name(name string, least int) string {
 	return rapid.StringOfN(rapid.RuneFrom([]rune("aZ-_/.ö中😀\u2028 ")), least, 60, link.MaxString).Draw(d.T, name)
 }
@@ -53,10 +63,11 @@ func (d draw) message(typ link.Type) link.Message {
 		}
 	case link.TypeWelcome:
 		m := &link.Welcome{
-			SegmentSize: wire.ByteSize(d.offset("segment", 0)), Min: d.offset("min", -1), Confirmed: d.offset("confirmed", -1), Visible: d.offset("visible", -1),
-			Epoch: epoch.Draw(d.T, "epoch"), Cluster: d.name("cluster", 0), BrokerName: d.name("broker", 0), Node: d.name("node", 1), Version: d.name("version", 0),
+			SegmentSize: wire.ByteSize(d.offset("segment", 0)),
+			Epoch:       epoch.Draw(d.T, "epoch"), Cluster: d.name("cluster", 0), BrokerName: d.name("broker", 0), Node: d.name("node", 1), Version: d.name("version", 0),
 			Verdicts: rapid.SliceOfN(rapid.SampledFrom([]link.Verdict{link.Unknown, link.Equal, link.Differs}), 0, 64).Draw(d.T, "verdicts"),
 		}
+		m.Min, m.Confirmed, m.Visible = d.ends()
 		if rapid.Bool().Draw(d.T, "head") {
 			m.Head = d.digest()
 		}
@@ -82,7 +93,8 @@ func (d draw) message(typ link.Type) link.Message {
 	case link.TypeReport:
 		return &link.Report{Received: d.offset("received", -1), Verified: d.offset("verified", -1), Flushed: d.offset("flushed", -1)}
 	case link.TypeHeartbeat:
-		return &link.Heartbeat{Min: d.offset("min", -1), Confirmed: d.offset("confirmed", -1), Visible: d.offset("visible", -1)}
+		least, confirmed, visible := d.ends()
+		return &link.Heartbeat{Min: least, Confirmed: confirmed, Visible: visible}
 	case link.TypeSnapshot:
 		names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-zA-Z][a-z.ö]{0,40}`), 0, 64, rapid.ID[string]).Draw(d.T, "names")
 		m := &link.Snapshot{Generation: rapid.Uint64().Draw(d.T, "generation"), TakenAt: epoch.Draw(d.T, "takenAt"), SourceEnd: d.offset("end", -1)}
