@@ -51,7 +51,7 @@ func (t *tail) advance(now time.Time) (more bool, err error) {
 		case partly:
 			t.stand(now, nil, false)
 		case blank:
-			passed, err = t.passBlank()
+			passed, err = t.passBlank(now)
 		case record:
 			passed = t.passRecord(now, size)
 		}
@@ -93,6 +93,9 @@ func (t *tail) passRecord(now time.Time, size wire.ByteSize) bool {
 			t.forget()
 		}
 		t.stand(now, err, followed)
+		return false
+	}
+	if complete && !t.checked && !t.unchanged() {
 		return false
 	}
 	t.stuck = stuck{}
@@ -168,13 +171,16 @@ func (t *tail) stand(now time.Time, err error, followed bool) {
 // passBlank goes on in the next segment, if its first record has begun or the
 // broker says that its log is there: then the garbage behind the BLANK is
 // complete too.
-func (t *tail) passBlank() (bool, error) {
+func (t *tail) passBlank(now time.Time) (bool, error) {
 	t.stuck = stuck{}
 	begun, err := t.nextBegun()
 	if err != nil || !begun && t.src.granted() < t.seg.End {
 		return false, err
 	}
-	return true, t.nextSegment()
+	if !t.unchanged() {
+		return false, nil
+	}
+	return true, t.nextSegment(now)
 }
 
 // nextBegun reports whether the first record of the next segment has begun.
@@ -197,8 +203,8 @@ func (t *tail) nextBegun() (bool, error) {
 }
 
 // nextSegment moves Confirmed to the end of the segment, and goes on behind it.
-func (t *tail) nextSegment() error {
-	t.keepProof()
+func (t *tail) nextSegment(now time.Time) error {
+	t.keepProof(now)
 	end := t.seg.End
 	err := t.seg.Close()
 	t.seg, t.next = t.next, nil
@@ -214,11 +220,4 @@ func (t *tail) open(base wire.PhyOffset) (*Segment, error) {
 		return nil, nil
 	}
 	return seg, err
-}
-
-// keepProof copies the last confirmed record of the open segment.
-func (t *tail) keepProof() {
-	if t.prev != wire.NoOffset && t.seg != nil {
-		t.proof.take(t.prev, t.seg.data[t.prev.Sub(t.base):], t.prevSize)
-	}
 }

@@ -25,7 +25,7 @@ func (t *tail) scan(ctx context.Context, now time.Time) error {
 	}
 	if len(segs) == 0 {
 		if t.base != wire.NoOffset {
-			t.turnOver(noPlace, "the segments are gone")
+			t.turnOver(noPlace, "the segments are gone", now)
 		}
 		return t.empty()
 	}
@@ -52,13 +52,13 @@ func (t *tail) scan(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		t.turnOver(p, why)
+		t.turnOver(p, why, now)
 		if t.base != wire.NoOffset {
 			t.log.Info("found the end of the source's log", "min", t.min, "end", t.at, "segmentSize", t.size, "because", why)
 		}
 	} else {
 		t.min = min(segs[0].Base, t.base)
-		t.keepProof()
+		t.keepProof(now)
 	}
 	if err := t.judge(segs, now); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -158,17 +158,12 @@ func (t *tail) disturbed(segs []commitlog.Segment, now time.Time) (string, error
 	if t.changedBelow() {
 		return "the last record changed", nil
 	}
-	// Records in older segments go with these, when they expire.
-	if t.proof.at >= t.base {
-		holds, err := t.proof.holds(t.opt.CommitLogDir, t.size)
-		if err != nil {
-			return "", err
-		}
-		if !holds {
-			return "the last records changed", nil
-		}
+	// Where the proofs have expired with their segments, nothing is wrong.
+	verdict, err := t.proofs.hold(t.opt.CommitLogDir, t.size)
+	if err == nil && verdict == Differs {
+		return "the last records changed", nil
 	}
-	return "", nil
+	return "", err
 }
 
 // outlive goes on behind a segment that expired while the tail was still in it,
@@ -188,15 +183,15 @@ func (t *tail) outlive(first wire.PhyOffset, now time.Time) error {
 		return nil
 	}
 	if what, _ := glance(t.seg.data[t.at.Sub(t.base):], t.at, t.seg.End); what == blank {
-		return t.nextSegment() // the broker is done with a segment that it deletes
+		return t.nextSegment(now) // the broker is done with a segment that it deletes
 	}
 	return nil
 }
 
 // turnOver puts the tail where the log was found to end now. Where anything that
 // was confirmed is not what it was, the incarnation goes up, before Ends tell.
-func (t *tail) turnOver(p place, why string) {
-	old, known := t.at, t.base != wire.NoOffset || len(t.proof.head) > 0
+func (t *tail) turnOver(p place, why string, now time.Time) {
+	old, known := t.at, t.base != wire.NoOffset || t.proofs.known()
 	t.closeSegments()
 	t.forget()
 	t.stuck, t.suspect = stuck{}, wire.NoOffset
@@ -204,11 +199,11 @@ func (t *tail) turnOver(p place, why string) {
 	t.prev, t.prevSize, t.stale = p.prev, p.prevSize, p.stale
 	changed := false
 	if known {
-		holds, err := t.proof.holds(t.opt.CommitLogDir, t.size)
-		changed = !holds || err != nil
+		verdict, err := t.proofs.hold(t.opt.CommitLogDir, t.size)
+		changed = verdict != Equal || err != nil
 		if !changed && t.base != wire.NoOffset && t.at < old {
 			// What only the broker's word had confirmed is confirmed by it again.
-			err := commitlog.Guard(func() error { _, err := t.advance(time.Now()); return err })
+			err := commitlog.Guard(func() error { _, err := t.advance(now); return err })
 			changed = err != nil
 		}
 		changed = changed || t.at < old
@@ -217,19 +212,19 @@ func (t *tail) turnOver(p place, why string) {
 		incarnation := t.src.incarnation.Add(1)
 		t.log.Warn("the source's log is not what it was", "because", why, "end", old, "endNow", t.at, "incarnation", incarnation)
 	}
-	t.proof.drop()
-	t.firstProof()
+	t.proofs.drop()
+	t.firstProof(now)
 }
 
 // firstProof keeps something to know the log by: the last record, or the first
 // one of the segment before.
-func (t *tail) firstProof() {
+func (t *tail) firstProof(now time.Time) {
 	if t.base == wire.NoOffset {
 		return
 	}
 	if t.prev != wire.NoOffset {
-		if err := commitlog.Guard(func() error { t.keepProof(); return nil }); err != nil {
-			t.proof.drop()
+		if err := commitlog.Guard(func() error { t.keepProof(now); return nil }); err != nil {
+			t.proofs.drop()
 		}
 		return
 	}
@@ -246,11 +241,11 @@ func (t *tail) firstProof() {
 	}
 	err = commitlog.Guard(func() error {
 		if what, size := glance(seg.data, before, seg.End); what == record {
-			t.proof.take(before, seg.data, size)
+			t.proofs.take(before, seg.data[:min(size, maxProof)], now)
 		}
 		return nil
 	})
 	if err = errors.Join(err, seg.Close()); err != nil {
-		t.proof.drop()
+		t.proofs.drop()
 	}
 }

@@ -53,7 +53,8 @@ type tail struct {
 	prev      wire.PhyOffset   // start of the last confirmed record in seg, NoOffset: none
 	prevSize  wire.ByteSize
 	resettled uint64
-	proof     proof
+	proofs    proofs
+	checked   bool // the last proof was seen to hold, since it was taken
 	stuck     stuck
 	behind    behind
 	stale     stale // behind the place where the tail was found
@@ -177,8 +178,8 @@ func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 func (t *tail) look(now time.Time, more *bool) error {
 	err := commitlog.Guard(func() (err error) {
 		*more, err = t.advance(now)
-		if !*more && err == nil && t.proof.at != t.prev && now.Sub(t.active) >= nearFor {
-			t.keepProof()
+		if !*more && err == nil && t.proofs.last.end() != t.at && now.Sub(t.active) >= nearFor {
+			t.keepProof(now)
 		}
 		return err
 	})
