@@ -95,8 +95,29 @@ func (b *beside) confirmed() wire.PhyOffset { return b.Status().Offsets.Verified
 // awaitServed waits until the log is known and served, and returns its end.
 func (b *beside) awaitServed(t *testing.T) wire.PhyOffset {
 	t.Helper()
-	eventually(t, "the log is served", func() bool { return b.Status().State == state.Serving && b.confirmed() > 0 })
+	eventually(t, "the log is known", func() bool { return b.Status().State == state.Serving && b.confirmed() > 0 })
+	addr, _ := b.ports()
+	// Before that, who connects is turned away, and comes again.
+	eventually(t, "the log is served", func() bool { return answers(addr) })
+	b.awaitAcked(t, "")
 	return b.confirmed()
+}
+
+// answers reports whether a slave that asks for the log gets something.
+func answers(addr string) bool {
+	conn, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if conn.SetDeadline(time.Now().Add(time.Second)) != nil {
+		return false
+	}
+	if _, err := conn.Write(binary.BigEndian.AppendUint64(nil, 1)); err != nil {
+		return false
+	}
+	_, err = io.ReadFull(conn, make([]byte, ha.HeaderSize))
+	return err == nil
 }
 
 // fakeSlave is a stock slave as seen from the HA port.
@@ -336,21 +357,7 @@ func TestStockHA_RivalEndsIt(t *testing.T) {
 		dialled.Close()
 	}
 	w.change("n", func(m *agent.Member) { m.Status = "left" })
-	eventually(t, "slaves are served again", func() bool {
-		conn, err := net.DialTimeout("tcp", addr, patience)
-		if err != nil {
-			return false
-		}
-		defer conn.Close()
-		if conn.SetDeadline(time.Now().Add(time.Second)) != nil {
-			return false
-		}
-		if _, err := conn.Write(binary.BigEndian.AppendUint64(nil, 1)); err != nil {
-			return false
-		}
-		_, err = io.ReadFull(conn, make([]byte, ha.HeaderSize))
-		return err == nil
-	})
+	eventually(t, "slaves are served again", func() bool { return answers(addr) })
 }
 
 // The status shows a stock slave as it shows agents, and haagent wait counts it.
