@@ -152,6 +152,10 @@ func (t *tail) problemOf(err error) error {
 		return state.Problemf(state.Incompatible, "source_segment_size",
 			"give the broker's mappedFileSizeCommitLog as --segment-size, or leave it out", err,
 			"the segments in %s are not %v long", dir, t.size)
+	case errors.As(err, &length) && length.Size > length.Want:
+		return state.Problemf(state.Incompatible, "source_segment_size",
+			"take what is no segment of this log out of "+dir+", or give the broker's mappedFileSizeCommitLog as --segment-size", err,
+			"not all segments are equally long: %s has %d bytes instead of %d", length.Path, length.Size, length.Want)
 	case errors.As(err, &length):
 		return state.Problemf(state.IOError, "source_cut_short",
 			"do not touch the files of "+dir+": stop the broker, and restore the segment or let the broker recover", err,

@@ -34,7 +34,8 @@ type Options struct {
 	// A comma list is refused.
 	CommitLogDir string
 	// SegmentSize is mappedFileSizeCommitLog; 0 takes it from the files that there
-	// are, and nothing is served until there are some.
+	// are, and nothing is served until there are some. A single file is believed when
+	// it has not grown for a tenth of a second, and its length is whole pages.
 	SegmentSize wire.ByteSize
 	// Settle is how long the last record must stand unchanged to be settled;
 	// default 1 s, never if negative.

@@ -27,15 +27,18 @@ func (t *tail) scan(ctx context.Context, now time.Time) error {
 		if t.base != wire.NoOffset {
 			t.turnOver(noPlace, "the segments are gone", now)
 		}
+		t.resetSize()
 		return t.empty()
 	}
+	if wrong, err := t.misguessed(segs); err != nil {
+		return err
+	} else if wrong {
+		t.forgetSize(now)
+	}
 	if t.size == 0 {
-		size, err := commitlog.GuessSegmentSize(segs)
-		if err != nil || size == 0 {
+		if err := t.guessSize(segs, now); err != nil || t.size == 0 {
 			return err
 		}
-		t.size = size
-		t.src.size.Store(int64(size))
 	}
 	why := "a log was found"
 	if t.base != wire.NoOffset {

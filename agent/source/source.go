@@ -69,6 +69,7 @@ func (s *Source) Ends() Ends { return s.ends.load() }
 func (s *Source) Listen() (moved <-chan struct{}, stop func()) { return s.listeners.add() }
 
 // SegmentSize returns the length of every segment, 0 as long as it is not known.
+// One that was guessed may change after the Incarnation has gone up.
 func (s *Source) SegmentSize() wire.ByteSize { return wire.ByteSize(s.size.Load()) }
 
 // Incarnation goes up, before Ends change, when Confirmed went back or bytes

@@ -41,12 +41,13 @@ type tail struct {
 	nap  func(time.Duration)
 	seed maphash.Seed
 
-	size wire.ByteSize  // of a segment, 0: not known
-	min  wire.PhyOffset // start of the first segment
-	base wire.PhyOffset // of the segment that at lies in, NoOffset: there is no log
-	at   wire.PhyOffset // Confirmed: everything below is complete
-	seg  *Segment       // at base; nil: to be opened
-	next *Segment       // behind seg, while at stands at a BLANK
+	size  wire.ByteSize // of a segment, 0: not known
+	guess guess
+	min   wire.PhyOffset // start of the first segment
+	base  wire.PhyOffset // of the segment that at lies in, NoOffset: there is no log
+	at    wire.PhyOffset // Confirmed: everything below is complete
+	seg   *Segment       // at base; nil: to be opened
+	next  *Segment       // behind seg, while at stands at a BLANK
 
 	last      pending
 	rec       commitlog.Record // scratch
@@ -144,10 +145,7 @@ func (t *tail) poll(moved <-chan struct{}) {
 // turn looks once at whatever is due, tells what it found, and returns how long
 // to wait before the next turn.
 func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
-	due := t.opt.Rescan
-	if t.base == wire.NoOffset {
-		due = min(due, findPoll)
-	}
+	due := t.due()
 	asked := len(t.awaiting) > 0
 	if asked && t.base == wire.NoOffset {
 		t.rescan = true // there may be a log now
@@ -168,7 +166,7 @@ func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 	if more {
 		return 0
 	}
-	if !t.rescan {
+	if !t.rescan && !t.guess.open {
 		t.answer()
 	}
 	return t.pace(now)
@@ -197,6 +195,17 @@ func (t *tail) look(now time.Time, more *bool) error {
 	return t.judgeError(err)
 }
 
+// due returns how long after the last listing the next one comes.
+func (t *tail) due() time.Duration {
+	switch {
+	case t.guess.open:
+		return min(t.opt.Rescan, guessAfter)
+	case t.base == wire.NoOffset:
+		return min(t.opt.Rescan, findPoll)
+	}
+	return t.opt.Rescan
+}
+
 // pace returns how long to wait: a nap near traffic, longer the longer nothing
 // has come.
 func (t *tail) pace(now time.Time) time.Duration {
@@ -204,7 +213,7 @@ func (t *tail) pace(now time.Time) time.Duration {
 		return 0
 	}
 	if t.base == wire.NoOffset {
-		return max(t.scanned.Add(min(findPoll, t.opt.Rescan)).Sub(now), time.Millisecond)
+		return max(t.scanned.Add(t.due()).Sub(now), time.Millisecond)
 	}
 	idle := now.Sub(t.active)
 	// Naps are counted too, so that a clock that stands does not keep us awake.
