@@ -24,6 +24,7 @@ const (
 	welcomeFixed  = 5 * 8
 	textFixed     = 2 + 2
 	transferFixed = 2 * 8
+	reportSize    = 3 * 8
 	snapshotFixed = 3*8 + 2
 	entryFixed    = 4 + 32 + 1
 	fileFixed     = 2 + 4
@@ -44,7 +45,7 @@ var sizes = [...]span{
 	TypeAnswer:    {digestSize, digestSize},
 	TypeStart:     {8, 8},
 	TypeTransfer:  {transferFixed + 1, transferFixed + MaxTransfer},
-	TypeReport:    {24, 24},
+	TypeReport:    {reportSize, reportSize},
 	TypeHeartbeat: {24, 24},
 	TypeSnapshot:  {snapshotFixed, snapshotFixed + MaxFiles*(stringMax+entryFixed)},
 	TypeFile:      {fileFixed + 1, fileFixed + MaxPiece},

@@ -25,10 +25,18 @@ func FuzzDecode(f *testing.F) {
 			if !errors.As(err, &fe) || !errors.Is(err, link.ErrFrame) || m != nil {
 				t.Fatalf("%v, %v", m, err)
 			}
+			if _, err := link.ParseReport(payload); err == nil && link.Type(typ) == link.TypeReport {
+				t.Fatalf("% x is no report, and one", payload)
+			}
 			return
 		}
 		if again := m.Append(nil); !bytes.Equal(again[link.HeaderSize:], payload) {
 			t.Fatalf("% x was read as %+v, which is written as % x", payload, m, again[link.HeaderSize:])
+		}
+		if link.Type(typ) == link.TypeReport {
+			if r, err := link.ParseReport(payload); err != nil || r != *m.(*link.Report) {
+				t.Fatalf("the same payload in parts: %+v, %v", r, err)
+			}
 		}
 		if link.Type(typ) == link.TypeTransfer {
 			if _, _, body, err := link.ParseTransfer(payload); err != nil || !bytes.Equal(body, payload[16:]) {

@@ -115,6 +115,20 @@ func (m *Report) decode(c *cursor) {
 	m.Received, m.Verified, m.Flushed = c.offset(), c.offset(), c.offset()
 }
 
+// ParseReport takes a Report's payload apart as Decode does, and allocates nothing.
+// It returns a *FrameError for a payload that no Report has.
+func ParseReport(payload []byte) (Report, error) {
+	if len(payload) != reportSize {
+		return Report{}, refuse(TypeReport, ErrFrame, "payload of %d bytes, want %d", len(payload), reportSize)
+	}
+	at := func(i int) wire.PhyOffset { return wire.PhyOffset(int64(binary.BigEndian.Uint64(payload[i:]))) }
+	m := Report{Received: at(0), Verified: at(8), Flushed: at(16)}
+	if err := m.Check(); err != nil {
+		return Report{}, err
+	}
+	return m, nil
+}
+
 // Heartbeat says that the sender lives and, from a master, where its log ends.
 type Heartbeat struct {
 	// Min, Confirmed and Visible are as in Welcome, in order like there; all

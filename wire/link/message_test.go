@@ -257,6 +257,31 @@ func TestParseTransfer_RefusesWhatDecodeRefuses(t *testing.T) {
 	}
 }
 
+func TestParseReport_RefusesWhatDecodeRefuses(t *testing.T) {
+	payload := golden(t, "report")[link.HeaderSize:]
+	want := link.Report{Received: 4105, Verified: 4100, Flushed: 4096}
+	if r, err := link.ParseReport(payload); err != nil || r != want {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = link.ParseReport(payload) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	for name, b := range map[string][]byte{
+		"none":     nil,
+		"cut":      payload[:len(payload)-1],
+		"too long": append(bytes.Clone(payload), 0),
+		"received": link.AppendUnchecked(nil, &link.Report{Received: -2})[link.HeaderSize:],
+		"verified": link.AppendUnchecked(nil, &link.Report{Verified: -2})[link.HeaderSize:],
+		"flushed":  link.AppendUnchecked(nil, &link.Report{Flushed: math.MinInt64})[link.HeaderSize:],
+	} {
+		r, err := link.ParseReport(b)
+		if r != (link.Report{}) {
+			t.Errorf("%s: %+v", name, r)
+		}
+		wantKind(t, err, link.ErrFrame)
+	}
+}
+
 func TestText_FitsARefuse(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                             "",
