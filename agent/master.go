@@ -199,8 +199,7 @@ func (m *master) build() {
 // introduce finds out which group this is.
 func (m *master) introduce(ctx context.Context, listener net.Listener) error {
 	if m.cluster == "" || m.brokerName == "" {
-		m.askNames(ctx)
-		if ctx.Err() != nil {
+		if !m.askNames(ctx) {
 			return nil
 		}
 	}
@@ -219,8 +218,9 @@ func (m *master) introduce(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// askNames waits a while for the broker to say its names.
-func (m *master) askNames(ctx context.Context) {
+// askNames waits a while for the broker to say its names. It returns false where
+// ctx has ended.
+func (m *master) askNames(ctx context.Context) bool {
 	m.a.cond.set(state.Connecting, fmt.Errorf("asking the broker at %s for its cluster and name", m.a.cfg.Broker))
 	wait, cancel := context.WithTimeout(ctx, nameWait)
 	defer cancel()
@@ -241,6 +241,7 @@ func (m *master) askNames(ctx context.Context) {
 	}
 	m.cluster = firstOf(m.cluster, s.Cluster, defaultCluster)
 	m.brokerName = firstOf(m.brokerName, s.BrokerName, defaultBrokerName)
+	return ctx.Err() == nil
 }
 
 func firstOf(words ...string) string {

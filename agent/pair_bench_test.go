@@ -85,7 +85,7 @@ func newPair(b *testing.B) *pair {
 	ha, remoting, serving := listenLocal(b), listenLocal(b), listenLocal(b)
 	_, haPort, _ := net.SplitHostPort(ha.Addr().String())
 	_, port, _ := net.SplitHostPort(remoting.Addr().String())
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	broker := stock.NewBroker(remoting.Addr().String(), stock.BrokerOptions{})
 	authority := stock.NewAuthority(stock.AuthorityOptions{Broker: broker, CommitLogDir: w.CommitLogDir(), Log: log})
 	src := logsource.New(logsource.Options{Dir: dir, Authority: authority, Log: log})
@@ -222,7 +222,7 @@ func newEcho(b *testing.B, size int) *echo {
 		buf, answer := make([]byte, size), make([]byte, 8)
 		for {
 			if _, err := io.ReadFull(conn, buf); err != nil {
-				return nil //nolint:nilerr // the other end has gone
+				return nil // the other end has gone
 			}
 			if _, err := conn.Write(answer); err != nil {
 				return err

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"testing"
@@ -115,7 +114,7 @@ func TestMaster_SecondAgentOfAStoreIsLockedOut(t *testing.T) {
 	first.await(state.Serving, "")
 	second := cfg
 	second.Node, second.LinkBind, second.Security, second.Finder = "second", "127.0.0.1:0", nil, citizen{w, "second"}
-	a, err := agent.New(second, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	a, err := agent.New(second, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
