@@ -246,15 +246,19 @@ func (s *Server) welcome(h *wirelink.Hello) (w *wirelink.Welcome, equal wire.Phy
 			w.Head = wirelink.Digest{At: ends.Min, Size: n, Sum: sum}
 		}
 	}
-	equal = wire.NoOffset
 	w.Verdicts = make([]wirelink.Verdict, len(h.Digests))
+	end := source.Unknown // of the digests that end where the replica does
 	for i, d := range h.Digests {
-		w.Verdicts[i] = verdict(s.opt.Source.Compare(d.At, d.Size, d.Sum))
-		if w.Verdicts[i] == wirelink.Equal && d.At.Add(d.Size) == h.Verified {
-			equal = h.Verified
+		v := s.opt.Source.Compare(d.At, d.Size, d.Sum)
+		w.Verdicts[i] = verdict(v)
+		if d.At.Add(d.Size) == h.Verified {
+			end = max(end, v) // one that differs outweighs all
 		}
 	}
-	return w, equal
+	if end == source.Equal {
+		return w, h.Verified
+	}
+	return w, wire.NoOffset
 }
 
 func verdict(v source.Verdict) wirelink.Verdict {
@@ -285,14 +289,15 @@ func (s *Server) enter(p *logPeer) error {
 	if err := s.admit(); err != nil { // while mu is held: Recheck comes before, or finds p
 		return err
 	}
-	if old := s.peers[p.hello.Node]; old != nil {
-		if old.turn > p.turn {
-			return superseded()
-		}
-		old.supersede()
+	old := s.peers[p.hello.Node]
+	if old != nil && old.turn > p.turn {
+		return superseded()
 	}
 	p.row = s.opt.Acks.Join(p.hello.Node, level(p.hello.Ack))
 	s.peers[p.hello.Node] = p
+	if old != nil {
+		old.supersede() // behind the new one's row: the node is never out of reach
+	}
 	return nil
 }
 
