@@ -331,7 +331,7 @@ func TestClear_NobodyChangesTheWelcome(t *testing.T) {
 	s := securityWithin(t, "clear", "a", 0) // the dialer lingers
 	frame := welcome().Append(nil)
 	changed := welcome()
-	changed.Confirmed++
+	changed.Confirmed--
 	d, l := tcpPair(t)
 	dialed, listened := over(t, s, d, s, &replacer{Conn: l, old: frame, put: changed.Append(nil)})
 	if listened.err != nil {
