@@ -135,6 +135,9 @@ func (t *tail) followed(end wire.PhyOffset) bool {
 // outgrown reports whether the log has gone on behind the old records that were
 // in its way, so that the broker has written over all of them.
 func (t *tail) outgrown() bool {
+	if t.stale.end >= t.seg.End {
+		return false
+	}
 	what, _ := glance(t.seg.data[t.stale.end.Sub(t.base):], t.stale.end, t.seg.End)
 	if what != record && what != blank {
 		return false

@@ -20,6 +20,7 @@ type place struct {
 	prevSize wire.ByteSize
 	seg      *Segment // at base
 	stale    stale
+	limit    wire.PhyOffset // the log ends here or before; NoOffset: where it seems to
 }
 
 // stale is where records lie behind the end of the log when its tail is found: a
@@ -42,7 +43,7 @@ func (s *stale) isNew(at wire.PhyOffset, window []byte) bool {
 	return at < s.from || at >= s.end || storedAt(window) > s.time
 }
 
-var noPlace = place{min: wire.NoOffset, base: wire.NoOffset, at: wire.NoOffset, prev: wire.NoOffset}
+var noPlace = place{min: wire.NoOffset, base: wire.NoOffset, at: wire.NoOffset, prev: wire.NoOffset, limit: wire.NoOffset}
 
 // walkStride is how far a walk goes before it looks whether it is still wanted.
 const walkStride = 64 * wire.MiB
@@ -50,10 +51,14 @@ const walkStride = 64 * wire.MiB
 // find looks for the tail in the newest segment that has data. Everything in
 // older ones is complete, because something follows it. The log ends where the
 // row of segments is broken: at a missing one, one of another length, or one
-// that does not begin with a record although a later one does.
-func (t *tail) find(ctx context.Context, segs []commitlog.Segment) (place, error) {
+// that does not begin with a record although a later one does. It does not reach
+// beyond limit, unless that is NoOffset.
+func (t *tail) find(ctx context.Context, segs []commitlog.Segment, limit wire.PhyOffset) (place, error) {
 	p := noPlace
 	for i, s := range segs {
+		if i > 0 && limit != wire.NoOffset && s.Base > limit {
+			break
+		}
 		if s.Size != t.size || s.Base.SegmentBase(t.size) != s.Base || i > 0 && s.Base != segs[i-1].End() {
 			break
 		}
@@ -76,7 +81,7 @@ func (t *tail) find(ctx context.Context, segs []commitlog.Segment) (place, error
 	if err != nil {
 		return noPlace, err
 	}
-	p.seg = seg
+	p.seg, p.limit = seg, limit
 	if err := commitlog.Guard(func() error {
 		err := p.walk(ctx)
 		for err == nil && p.findStale() {
@@ -97,6 +102,9 @@ func (p *place) walk(ctx context.Context) error {
 	what, size := glance(p.seg.data[p.at.Sub(p.base):], p.at, p.seg.End)
 	for what == record {
 		end := p.at.Add(size)
+		if p.limit != wire.NoOffset && end > p.limit {
+			return nil
+		}
 		next, nextSize := glance(p.seg.data[end.Sub(p.base):], end, p.seg.End)
 		if next != record && next != blank {
 			return nil
@@ -121,7 +129,9 @@ func (p *place) findStale() (again bool) {
 	case blank:
 		return false
 	case record:
-		from = p.at.Add(size)
+		if p.limit == wire.NoOffset || p.at.Add(size) <= p.limit {
+			from = p.at.Add(size)
+		}
 	}
 	p.stale = stale{from: from}
 	until := min(p.seg.End, from.Add(maxSearch))
@@ -136,7 +146,12 @@ func (p *place) findStale() (again bool) {
 		p.stale.end, p.stale.time = at, max(p.stale.time, storedAt(window))
 		until = min(p.seg.End, at.Add(maxSearch))
 	}
-	if p.stale.end == 0 {
+	if p.stale.end != 0 { // a BLANK behind old records is as old
+		if what, _ := glance(p.seg.data[p.stale.end.Sub(p.base):], p.stale.end, p.seg.End); what == blank {
+			p.stale.end = p.seg.End
+		}
+	}
+	if p.stale.end == 0 || p.limit != wire.NoOffset {
 		return false
 	}
 	// A broker at work writes in order: what is new behind follows what is new here.

@@ -40,14 +40,17 @@ func (t *tail) scan(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	why := "a log was found"
+	why, limit := "a log was found", wire.NoOffset
 	if t.base != wire.NoOffset {
 		if why, err = t.disturbed(segs, now); err != nil {
 			return err
 		}
 	}
+	if why == "" && t.cutByWord(now) {
+		why, limit = "the broker says that it ends there", t.recanted.word
+	}
 	if why != "" {
-		p, err := t.find(ctx, segs)
+		p, err := t.find(ctx, segs, limit)
 		if errors.Is(err, fs.ErrNotExist) { // deleted since it was listed
 			t.rescan = true
 			return errUndecided

@@ -54,6 +54,7 @@ type tail struct {
 	prev      wire.PhyOffset   // start of the last confirmed record in seg, NoOffset: none
 	prevSize  wire.ByteSize
 	resettled uint64
+	recanted  recanted
 	proofs    proofs
 	checked   bool // the last proof was seen to hold, since it was taken
 	stuck     stuck
@@ -81,7 +82,8 @@ func newTail(s *Source) *tail {
 		src: s, opt: &s.opt, log: s.opt.Log, nap: nap, seed: maphash.MakeSeed(),
 		size: s.opt.SegmentSize,
 		min:  wire.NoOffset, base: wire.NoOffset, at: wire.NoOffset, prev: wire.NoOffset, suspect: wire.NoOffset,
-		rescan: true,
+		recanted: recanted{word: wire.NoOffset, at: wire.NoOffset},
+		rescan:   true,
 	}
 }
 
@@ -146,6 +148,9 @@ func (t *tail) poll(moved <-chan struct{}) {
 // to wait before the next turn.
 func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 	due := t.due()
+	if t.opt.Authority != nil && t.base != wire.NoOffset {
+		t.hear(now)
+	}
 	asked := len(t.awaiting) > 0
 	if asked && t.base == wire.NoOffset {
 		t.rescan = true // there may be a log now
