@@ -19,7 +19,9 @@ const (
 )
 
 // hello says who the replica is and what it holds: digests of the heads of its
-// newest segments, and last that of its end.
+// newest segments, and last that of its end. Where the last one reaches into an
+// older segment, which a source may not have any more, there is one more that ends
+// there too, of the newest segment alone.
 func (f *Follower) hello(channel wirelink.Channel) (*wirelink.Hello, error) {
 	st, ends := f.opt.Store.State(), f.opt.Store.Ends()
 	h := &wirelink.Hello{Channel: channel, Ack: ackOf(f.opt.Ack), SegmentSize: f.opt.Store.SegmentSize(),
@@ -34,7 +36,7 @@ func (f *Follower) hello(channel wirelink.Channel) (*wirelink.Hello, error) {
 	}
 	size := f.opt.Store.SegmentSize()
 	last := ends.Verified.Add(-1).SegmentBase(size)
-	first := max(ends.Min, last.Add(-(wirelink.MaxDigests-2)*size))
+	first := max(ends.Min, last.Add(-(wirelink.MaxDigests-3)*size))
 	for base := first; base <= last; base = base.Add(size) {
 		d, err := digest(f.opt.Store, base, min(headSize, ends.Verified.Sub(base)))
 		if err != nil {
@@ -43,11 +45,17 @@ func (f *Follower) hello(channel wirelink.Channel) (*wirelink.Hello, error) {
 		h.Digests = append(h.Digests, d)
 	}
 	at := max(ends.Verified.Add(-overlap), ends.Min)
-	d, err := digest(f.opt.Store, at, ends.Verified.Sub(at))
-	if err != nil {
-		return nil, err
+	ats := []wire.PhyOffset{at}
+	if at < last {
+		ats = []wire.PhyOffset{last, at}
 	}
-	h.Digests = append(h.Digests, d)
+	for _, at := range ats {
+		d, err := digest(f.opt.Store, at, ends.Verified.Sub(at))
+		if err != nil {
+			return nil, err
+		}
+		h.Digests = append(h.Digests, d)
+	}
 	return h, nil
 }
 

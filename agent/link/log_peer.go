@@ -20,11 +20,12 @@ type logPeer struct {
 	hello       *wirelink.Hello
 	turn        uint64         // of the hello
 	incarnation uint64         // of the source, from before the replica's bytes were compared with it
-	equal       wire.PhyOffset // the replica's verified end, where its bytes were found equal
+	equal       wire.PhyOffset // the replica's verified end, where its bytes were found equal; NoOffset where nothing was
 	end         chan error     // one slot: ends the connection from outside
 	row         *acks.Conn     // set by Server.enter
 
 	mu      sync.Mutex
+	from    wire.PhyOffset // start of what is sent on this connection
 	sent    wire.PhyOffset // end of what was handed to the socket
 	marks   acks.Marks
 	synced  time.Time // when the replica last had everything
@@ -41,7 +42,7 @@ func (p *logPeer) run(ctx context.Context) error {
 	var from wire.PhyOffset
 	err := p.alone(ctx, func() (err error) { from, err = p.prepare(ctx); return err })
 	if err == nil {
-		p.sent = from
+		p.begin(from)
 		err = p.server.enter(p)
 	}
 	if err != nil {
@@ -126,27 +127,42 @@ func (p *logPeer) start(from wire.PhyOffset) (wire.PhyOffset, error) {
 	case !empty && from != p.hello.Verified:
 		return 0, &goodbye{wirelink.CodeProtocol, fmt.Sprintf("start at %d, the replica ends at %d", from, p.hello.Verified)}
 	}
-	if p.equal == wire.NoOffset { // it may not have been visible at the hello
-		switch p.compareEnd() {
-		case source.Equal:
-			p.equal = from
-		case source.Differs:
-			return 0, sourceChanged()
-		}
-	}
-	return from, nil
+	return from, p.prove(from, ends)
 }
 
-// compareEnd holds the end of what the replica has against the source.
-func (p *logPeer) compareEnd() source.Verdict {
-	if len(p.hello.Digests) == 0 {
-		return source.Unknown
+// prove sets equal, or returns why the replica cannot start at from, where it says
+// that its log ends. Where it holds nothing that the source has as well there is
+// nothing to prove, and nothing that it says of it counts.
+func (p *logPeer) prove(from wire.PhyOffset, ends source.Ends) error {
+	if p.equal != wire.NoOffset {
+		return nil
 	}
-	d := p.hello.Digests[len(p.hello.Digests)-1]
-	if d.At.Add(d.Size) != p.hello.Verified {
-		return source.Unknown
+	verdict, told := p.compareEnd() // it may not have been visible at the hello
+	switch {
+	case verdict == source.Equal:
+		p.equal = from
+	case verdict == source.Differs:
+		return sourceChanged()
+	case from <= max(ends.Min, 0), p.hello.Min == p.hello.Verified:
+	case !told:
+		return &goodbye{wirelink.CodeProtocol, fmt.Sprintf("start at %d, and no digest of what the replica holds ends there", from)}
+	default:
+		return &goodbye{wirelink.CodeSourceChanged, fmt.Sprintf("whether both logs are equal up to %d cannot be told from the digests; ask anew", from)}
 	}
-	return p.server.opt.Source.Compare(d.At, d.Size, d.Sum)
+	return nil
+}
+
+// compareEnd holds the end of what the replica has against the source. told says
+// that the replica gave a digest for that.
+func (p *logPeer) compareEnd() (v source.Verdict, told bool) {
+	for _, d := range p.hello.Digests {
+		if d.At.Add(d.Size) != p.hello.Verified {
+			continue
+		}
+		told = true
+		v = max(v, p.server.opt.Source.Compare(d.At, d.Size, d.Sum)) // one that differs outweighs all
+	}
+	return v, told
 }
 
 // changed reports whether the log is not any more what the replica was compared
@@ -177,7 +193,9 @@ func (p *logPeer) reports(ctx context.Context) error {
 }
 
 // take moves the replica's marks. What is reported must have been sent on this
-// connection and confirmed, or found equal at its beginning (I3).
+// connection and confirmed, or found equal at its beginning (I3). Where nothing was
+// found equal, what lies below that beginning is nobody's proof: it counts for
+// nothing until the replica has something of what was sent.
 func (p *logPeer) take(r *wirelink.Report) error {
 	if err := p.server.admit(); err != nil {
 		return err
@@ -187,12 +205,12 @@ func (p *logPeer) take(r *wirelink.Report) error {
 		return sourceChanged()
 	}
 	p.mu.Lock()
-	limit := max(p.equal, min(p.sent, ends.Confirmed))
+	limit := max(p.equal, p.from, min(p.sent, ends.Confirmed))
 	if r.Verified > limit || r.Flushed > r.Verified {
 		p.mu.Unlock()
 		return &goodbye{wirelink.CodeProtocol, fmt.Sprintf("report of %d verified and %d flushed, %d was proven", r.Verified, r.Flushed, limit)}
 	}
-	p.marks = acks.Marks{Memory: max(p.marks.Memory, r.Verified), Disk: max(p.marks.Disk, r.Flushed)}
+	p.marks = acks.Marks{Memory: max(p.marks.Memory, p.proven(r.Verified)), Disk: max(p.marks.Disk, p.proven(r.Flushed))}
 	if max(p.marks.Memory, ends.Min) >= ends.Confirmed {
 		p.synced, p.arrived = time.Now(), true
 	}
@@ -200,6 +218,21 @@ func (p *logPeer) take(r *wirelink.Report) error {
 	p.mu.Unlock()
 	p.row.Report(marks)
 	return nil
+}
+
+// proven returns what a reported end counts for. mu is held.
+func (p *logPeer) proven(end wire.PhyOffset) wire.PhyOffset {
+	if p.equal == wire.NoOffset && end <= p.from {
+		return wire.NoOffset
+	}
+	return end
+}
+
+// begin notes where the stream begins: nothing was sent yet.
+func (p *logPeer) begin(from wire.PhyOffset) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.from, p.sent = from, from
 }
 
 // sentUpTo notes how far bytes were handed to the socket.

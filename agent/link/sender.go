@@ -123,8 +123,7 @@ func (s *sender) settle(ends source.Ends) error {
 			return sourceChanged()
 		}
 		if ends.Confirmed >= s.next {
-			d := s.peer.hello.Digests[len(s.peer.hello.Digests)-1]
-			if d.At >= ends.Min && s.peer.compareEnd() != source.Equal {
+			if verdict, _ := s.peer.compareEnd(); verdict != source.Equal && s.peer.hello.Verified > ends.Min {
 				return sourceChanged()
 			}
 			s.unproven = false
@@ -158,6 +157,7 @@ func (s *sender) send(ctx context.Context, ends source.Ends) (wire.ByteSize, err
 			return 0, &goodbye{wirelink.CodeGap, fmt.Sprintf("the log starts at %d, %d is gone", ends.Min, s.next)}
 		}
 		s.next = ends.Min
+		s.peer.begin(s.next)
 	}
 	limit := ends.Confirmed
 	if s.next >= limit {
