@@ -64,9 +64,9 @@ func (t *tail) misguessed(segs []commitlog.Segment) (bool, error) {
 	if t.opt.SegmentSize != 0 || t.size == 0 || segs[0].Size == t.size {
 		return false, nil
 	}
-	size, err := commitlog.GuessSegmentSize(segs)
-	if err != nil || size == 0 {
-		return false, nil // they are judged one by one
+	size, _ := commitlog.GuessSegmentSize(segs)
+	if size == 0 { // where they differ they are judged one by one
+		return false, nil
 	}
 	if size > t.size || len(segs) > 1 && segs[1].Size == size {
 		return true, nil

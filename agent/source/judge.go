@@ -61,7 +61,28 @@ func (t *tail) judge(segs []commitlog.Segment, now time.Time) error {
 		return t.damage()
 	}
 	t.suspect = wire.NoOffset
+	if err := t.clockBack(now); err != nil {
+		return err
+	}
 	return t.behindBroker(now)
+}
+
+// clockBack returns a problem where the broker has for long written over old
+// records, and what it writes cannot be told from them: it seems to be older.
+func (t *tail) clockBack(now time.Time) error {
+	if t.seg == nil || t.at > t.stale.from || !t.stale.overwritten(t.seg.data, t.base, t.seg.End) {
+		t.stale.over = time.Time{}
+		return nil
+	}
+	if t.stale.over.IsZero() {
+		t.stale.over = now
+	}
+	if now.Sub(t.stale.over) < damagedAfter {
+		return nil
+	}
+	return state.Problemf(state.IOError, "source_clock_back",
+		"correct the clock of the broker's machine, and give the broker as --broker so that it can be asked", nil,
+		"the broker writes over old records at %d and its clock has gone back: it is served up to there until the broker has written beyond %d", t.stale.from, t.stale.end)
 }
 
 // behind is a place where the broker says that there is more.

@@ -1,11 +1,13 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/wire"
@@ -35,6 +37,23 @@ type stale struct {
 	from wire.PhyOffset   // where the log ended
 	end  wire.PhyOffset   // behind the last old record; 0: there are none
 	time commitlog.Millis // when the newest of them was stored
+	head [storedEnd]byte  // what lay at from
+	over time.Time        // when it was first seen to be another record; zero: it is not
+}
+
+// storedEnd is behind the STORETIMESTAMP of a record from an IPv4 host.
+const storedEnd = 64
+
+// overwritten reports whether a record lies at the end of the log that was not
+// there when it was found, and is taken for an old one for its time. It needs a
+// clock that went back.
+func (s *stale) overwritten(data []byte, base, end wire.PhyOffset) bool {
+	if s.end == 0 || end.Sub(s.from) < storedEnd {
+		return false
+	}
+	window := data[s.from.Sub(base):]
+	what, _ := glance(window, s.from, end)
+	return what == record && !s.isNew(s.from, window) && !bytes.Equal(window[:storedEnd], s.head[:])
 }
 
 // isNew reports whether the record at offset at, which window starts with, is none
@@ -134,6 +153,7 @@ func (p *place) findStale() (again bool) {
 		}
 	}
 	p.stale = stale{from: from}
+	copy(p.stale.head[:], p.seg.data[from.Sub(p.base):])
 	until := min(p.seg.End, from.Add(maxSearch))
 	for at := from; at < until; {
 		found := p.seg.search(at, until)

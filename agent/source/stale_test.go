@@ -88,3 +88,43 @@ func TestTail_OldRecordsBehindTheEnd_I1(t *testing.T) {
 		})
 	}
 }
+
+// TestTail_ClockWentBackIsTold lets a broker that cannot be asked come back with
+// its clock behind, and write over old records: what it writes cannot be told
+// from them, and that is said. Old records alone are nothing to be told.
+func TestTail_ClockWentBackIsTold(t *testing.T) {
+	t.Parallel()
+	for name, back := range map[string]commitlog.Millis{"an hour": 3_600_000, "some milliseconds": 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			w := forged(t, forge.Options{Dir: dir, SegmentSize: testSegment, Ahead: -1})
+			m := whole
+			for range 20 {
+				m.StoreTimestamp++
+				if _, err := w.Append(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lost := wire.PhyOffset(10 * m.Size())
+			scribble(t, dir, lost, testSegment, make([]byte, m.Size()))
+			e := newEye(t, Options{Dir: dir, Settle: -1})
+			defer e.close()
+			e.settleDown()
+			e.wantProblem("")
+			m.StoreTimestamp -= back
+			for at := lost; at < lost.Add(3*m.Size()); at = at.Add(m.Size()) {
+				scribble(t, dir, at, testSegment, forge.AppendMessage(nil, m, at))
+			}
+			if ends := e.settleDown(); ends.Visible > lost.Add(m.Size()) {
+				t.Errorf("what looks old was taken for new: %+v", ends)
+			}
+			e.wantProblem("source_clock_back")
+			e.word.end = lost.Add(3 * m.Size())
+			if ends := e.settleDown(); ends.Confirmed != e.word.end {
+				t.Errorf("the broker says %d: %+v", e.word.end, ends)
+			}
+			e.wantProblem("")
+		})
+	}
+}
