@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -241,4 +242,18 @@ func TestFollower_RetentionFollows_Fault59(t *testing.T) {
 	m.acked("slave", end)
 	s.stop()
 	s.same(m.opt.dir, end)
+}
+
+// TestFollower_NodeNameTaken: the cure is named.
+func TestFollower_NodeNameTaken_NamesTheCure_Fault37(t *testing.T) {
+	t.Parallel()
+	addr, _ := fakeMaster(t, func(p *peer, _ wire.PhyOffset) {
+		p.send(&wirelink.Goodbye{Code: wirelink.CodeSuperseded})
+	})
+	s := startSlave(t, addr, slaveOptions{})
+	s.untilProblem(state.Incompatible, "node_name_taken")
+	until(t, "the cure", func() bool {
+		p := state.AsProblem(s.last().err)
+		return p != nil && strings.Contains(p.Try, "--node") && strings.Contains(p.Try, "--broker-id")
+	})
 }

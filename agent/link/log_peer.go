@@ -178,13 +178,20 @@ func sourceChanged() error {
 func (p *logPeer) reports(ctx context.Context) error {
 	p.expect(wirelink.TypeReport)
 	for {
-		m, err := p.next(ctx)
+		t, payload, err := p.raw(ctx)
 		if err != nil {
 			return err
 		}
-		r, ok := m.(*wirelink.Report)
-		if !ok {
+		if t != wirelink.TypeReport {
+			m, err := decode(t, payload)
+			if err != nil {
+				return err
+			}
 			return unexpected(m, "in the stream")
+		}
+		r, err := wirelink.ParseReport(payload)
+		if err != nil {
+			return err
 		}
 		if err := p.take(r); err != nil {
 			return err
@@ -196,7 +203,7 @@ func (p *logPeer) reports(ctx context.Context) error {
 // connection and confirmed, or found equal at its beginning (I3). Where nothing was
 // found equal, what lies below that beginning is nobody's proof: it counts for
 // nothing until the replica has something of what was sent.
-func (p *logPeer) take(r *wirelink.Report) error {
+func (p *logPeer) take(r wirelink.Report) error {
 	if err := p.server.admit(); err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func refusedProblem(addr string, r *RefusedError) error {
 	case wirelink.CodeStaleEpoch:
 		return staleEpoch(addr, r.Text)
 	case wirelink.CodeSuperseded:
-		return state.Problemf(state.Incompatible, "node_name_taken", "give each agent a --node of its own", r, "another agent follows %s under our name", addr)
+		return state.Problemf(state.Incompatible, "node_name_taken", "give each agent a --node of its own (the default is made of host, --broker-name and --broker-id)", r, "another agent follows %s under our name", addr)
 	case wirelink.CodeProtocol, wirelink.CodeVersion:
 		return state.Problemf(state.ProtocolError, "refused", "use the same version of haagent on both sides", r, "%s does not take what we send", addr)
 	}

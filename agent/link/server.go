@@ -206,7 +206,7 @@ func (s *Server) judge(h *wirelink.Hello) *refusal {
 	case h.BrokerName != "" && h.BrokerName != own.BrokerName:
 		return &refusal{wirelink.CodeWrongBroker, fmt.Sprintf("this is broker %q, not %q", own.BrokerName, h.BrokerName)}
 	case h.Node == own.Node:
-		return &refusal{wirelink.CodeWrongBroker, fmt.Sprintf("%q is the name of this node itself", h.Node)}
+		return &refusal{wirelink.CodeWrongBroker, fmt.Sprintf("%q is the name of this node itself; give each agent a --node of its own", h.Node)}
 	case h.Epoch > s.opt.Epoch():
 		return &refusal{wirelink.CodeStaleEpoch, fmt.Sprintf("this master has epoch %d, the replica has followed %d", s.opt.Epoch(), h.Epoch)}
 	case size == 0:
