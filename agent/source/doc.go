@@ -29,4 +29,6 @@
 // bytes below Confirmed (a recovering broker cut its log back, a file was cut
 // short, another store lies in the directory) makes the Incarnation go up: what
 // was read before is not to be continued, and whoever follows must ask anew.
+// It is found by copies of the last bytes that were confirmed, now and some seconds
+// ago, and by a broker that came back and keeps saying that its log ends earlier.
 package source
