@@ -111,6 +111,7 @@ func (m *master) findRival() *state.Problem {
 func (m *master) tailState(err error) {
 	m.tail.Store(state.AsProblem(err))
 	if m.a.serving.Load() == m {
+		m.server.Recheck()
 		m.settle()
 	}
 }
