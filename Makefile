@@ -15,7 +15,7 @@ BENCHTIME    ?= 1s
 # Packages tested side by side. Brokers are Java: more than two at a time make
 # each other miss their deadlines on small machines.
 TESTJOBS     ?= 2
-TESTFLAGS    ?= -timeout 15m
+TESTFLAGS    ?= -timeout 30m
 ALL_VERSIONS := 4.5.2,4.9.7,5.1.4,5.3.3,5.5.0
 
 TOOLS         := $(CURDIR)/.cache/bin
