@@ -294,14 +294,12 @@ func TestAuthority_EndIsUnknownWhileTheBrokerIsGone(t *testing.T) {
 	m.play(func(l *fakeLink) { <-l.gone })
 	awaitEnd(t, a, wire.PhyOffset(9*wire.KiB))
 	awaitMode(t, a, stock.AuthorityHA)
+	eventually(t, "the HA port to be asked for the lower end", func() bool { return slices.Contains(m.asked(), wire.PhyOffset(9*wire.KiB)) })
 	m.lie(gone)
 	m.cut()
 	awaitEnd(t, a, wire.NoOffset)
 	m.lie(nil)
 	awaitEnd(t, a, l.writer.End())
-	if !slices.Contains(m.asked(), wire.PhyOffset(9*wire.KiB)) {
-		t.Errorf("the HA port was asked for %v", m.asked())
-	}
 }
 
 // A broker of 5.x is asked for its HA status, of which a slave's end is another

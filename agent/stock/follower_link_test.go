@@ -89,13 +89,13 @@ func TestFault35_ReportsDoNotWait(t *testing.T) {
 	m.append(1, 100)
 	s := follow(t, m, slaveOptions{timing: timing})
 	s.caughtUp(m)
+	// The limit is far above what a report takes and far below every timer.
 	for _, c := range []struct {
-		n     int
-		size  wire.ByteSize
-		limit time.Duration
-	}{{200, 200, 50 * time.Millisecond}, {20, wire.MiB, 200 * time.Millisecond}} {
+		n    int
+		size wire.ByteSize
+	}{{200, 200}, {20, wire.MiB}} {
 		all := latencies(t, m, c.n, c.size)
-		if half := all[len(all)/2]; half > c.limit {
+		if half := all[len(all)/2]; half > 3*time.Second {
 			t.Errorf("%d messages of %s: half took more than %v, at most %v", c.n, c.size, half, all[len(all)-1])
 		}
 	}

@@ -475,8 +475,9 @@ func TestHAServerEndsWithStuckSlaves(t *testing.T) {
 	dialHA(t, opt.Listener.Addr().String())
 	l.awaitRequests(4)
 	server.stop(t)
-	l.await(func(_ []haReport, closes []error) bool { return len(closes) == 5 })
-	for i := range 5 {
+	// The silent one may not even have been accepted.
+	l.await(func(_ []haReport, closes []error) bool { return len(closes) >= 4 })
+	for i := range 4 {
 		l.awaitClose(i+1, nil)
 	}
 }
