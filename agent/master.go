@@ -56,6 +56,7 @@ type master struct {
 	epoch     int64
 
 	cluster, brokerName string
+	addr                string // of the link, as others are told
 	mu                  sync.Mutex
 	past                memory                        // guarded by mu
 	rival               atomic.Pointer[state.Problem] // why nothing is served now
@@ -208,6 +209,7 @@ func (m *master) introduce(ctx context.Context, listener net.Listener) error {
 	if err != nil {
 		return err
 	}
+	m.addr = addr
 	m.a.log.Info("replicas are served", "link", listener.Addr().String(), "advertised", addr, "security", m.a.cfg.Security.Mode().String(),
 		"cluster", m.cluster, "brokerName", m.brokerName, "epoch", m.epoch)
 	m.a.announce(func(self *Member) {
@@ -321,7 +323,7 @@ func (a *Agent) wait(ctx context.Context, r control.WaitRequest) (control.WaitAn
 		return control.WaitAnswer{Result: acks.SlaveNotAvailable, Acked: wire.NoOffset, Offset: max(r.Offset, 0), Reason: "the agent is not serving yet"}, nil
 	}
 	if p := m.rival.Load(); p != nil {
-		return control.WaitAnswer{}, p
+		return refused(r, p), nil
 	}
 	offset := r.Offset
 	if r.Now {
@@ -332,9 +334,14 @@ func (a *Agent) wait(ctx context.Context, r control.WaitRequest) (control.WaitAn
 		result = m.acks.Wait(ctx, offset, r.Acks)
 	}
 	if p := m.rival.Load(); p != nil { // whatever was acked meanwhile
-		return control.WaitAnswer{}, p
+		return refused(r, p), nil
 	}
 	ends := m.source.Ends()
 	return control.WaitAnswer{Result: result, Offset: offset, Acked: m.acks.Rank(r.Acks), InReach: m.acks.InReach(),
 		Provisional: result != acks.PutOK && offset > ends.Confirmed && offset <= ends.Visible}, nil
+}
+
+// refused answers a wait at a master that must not serve: no replica is in reach.
+func refused(r control.WaitRequest, p *state.Problem) control.WaitAnswer {
+	return control.WaitAnswer{Result: acks.SlaveNotAvailable, Offset: max(r.Offset, 0), Acked: wire.NoOffset, Reason: p.Reason}
 }

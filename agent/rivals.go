@@ -91,7 +91,7 @@ func (m *master) watchRivals(ctx context.Context) {
 // findRival returns why this master must not serve. A higher epoch that was seen
 // once is enough: whoever has it may have taken messages since.
 func (m *master) findRival() *state.Problem {
-	self := Member{Node: m.a.cfg.Node, Cluster: m.cluster, BrokerName: m.brokerName, Epoch: m.epoch, Role: string(RoleMaster)}
+	self := Member{Node: m.a.cfg.Node, Cluster: m.cluster, BrokerName: m.brokerName, Epoch: m.epoch, Role: string(RoleMaster), Link: m.addr}
 	list := m.a.cfg.Finder.Members()
 	for _, other := range list {
 		if other.Role == string(RoleMaster) && other.Cluster == m.cluster && other.BrokerName == m.brokerName && other.Node != self.Node && other.Epoch > max(m.epoch, m.known().SeenEpoch) {
