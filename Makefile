@@ -12,9 +12,9 @@ GO           ?= go
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME     ?= 20s
 BENCHTIME    ?= 1s
-# Packages tested side by side. Brokers are Java: more than two at a time make
-# each other miss their deadlines on small machines.
-TESTJOBS     ?= 2
+# Packages tested side by side. Several of them start brokers, which are Java: more
+# than a few at a time make each other miss their deadlines on small machines.
+TESTJOBS     ?= 1
 TESTFLAGS    ?= -timeout 30m
 ALL_VERSIONS := 4.5.2,4.9.7,5.1.4,5.3.3,5.5.0
 
