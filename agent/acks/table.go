@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -56,12 +57,12 @@ type Table struct {
 	conns  map[string]*Conn // in reach, by node
 	order  []*Conn          // the same, the largest ack first
 	queues map[int]*queue   // who waits, by the number of nodes; none is empty
-	moved  map[chan struct{}]struct{}
+	moved  wake.Listeners
 }
 
 // NewTable returns a table without nodes.
 func NewTable() *Table {
-	return &Table{conns: map[string]*Conn{}, queues: map[int]*queue{}, moved: map[chan struct{}]struct{}{}}
+	return &Table{conns: map[string]*Conn{}, queues: map[int]*queue{}}
 }
 
 // A Conn is one connection of a node. Its reports count until it leaves, until
@@ -100,7 +101,7 @@ func (t *Table) Join(node string, level Level) *Conn {
 	c.place = len(t.order)
 	t.order = append(t.order, c)
 	t.conns[node] = c
-	t.wake()
+	t.moved.Wake()
 	return c
 }
 
@@ -135,7 +136,7 @@ func (c *Conn) Report(m Marks) {
 	for i := c.place; i <= last; i++ {
 		t.answer(i+1, t.order[i].acked())
 	}
-	t.wake()
+	t.moved.Wake()
 }
 
 // Leave takes the node out of reach, unless it has joined again. Whoever waits
@@ -152,7 +153,7 @@ func (c *Conn) Leave() {
 	if len(t.order) == 0 {
 		t.answerAll(SlaveNotAvailable)
 	}
-	t.wake()
+	t.moved.Wake()
 }
 
 // Close answers everybody NotMaster, now and from now on, and forgets the nodes.
@@ -168,7 +169,7 @@ func (t *Table) Close() {
 		t.drop(t.order[len(t.order)-1])
 	}
 	t.answerAll(NotMaster)
-	t.wake()
+	t.moved.Wake()
 }
 
 // InReach returns how many nodes are in reach.
@@ -233,24 +234,4 @@ func (t *Table) Nodes() []Node {
 // Listen returns a channel that gets a value after every change of the table
 // (changes that come faster than they are taken are one), and a function that
 // ends it.
-func (t *Table) Listen() (moved <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.moved[ch] = struct{}{}
-	return ch, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.moved, ch)
-	}
-}
-
-// wake tells the listeners. t.mu is held.
-func (t *Table) wake() {
-	for ch := range t.moved {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
-	}
-}
+func (t *Table) Listen() (moved <-chan struct{}, stop func()) { return t.moved.Listen() }

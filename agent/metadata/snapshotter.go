@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -84,20 +85,19 @@ type Snapshotter struct {
 	told    map[string]string // of Run alone: reasons for skipped files that were logged
 	advised Tables            // of Run alone: the last advice that was logged
 
-	mu        sync.Mutex                 // held briefly, never over a system call
-	latest    Snapshot                   // guarded by mu; replaced, its contents never changed
-	status    SnapshotterStatus          // guarded by mu
-	files     map[string]sourceFile      // guarded by mu: all that were ever read
-	listeners map[chan struct{}]struct{} // guarded by mu
+	mu        sync.Mutex            // held briefly, never over a system call
+	latest    Snapshot              // guarded by mu; replaced, its contents never changed
+	status    SnapshotterStatus     // guarded by mu
+	files     map[string]sourceFile // guarded by mu: all that were ever read
+	listeners wake.Listeners
 }
 
 // NewSnapshotter returns a Snapshotter that has nothing yet; Run makes it work.
 func NewSnapshotter(o SnapshotterOptions) *Snapshotter {
 	s := &Snapshotter{
-		opts:      o.withDefaults(),
-		told:      make(map[string]string),
-		files:     make(map[string]sourceFile),
-		listeners: make(map[chan struct{}]struct{}),
+		opts:  o.withDefaults(),
+		told:  make(map[string]string),
+		files: make(map[string]sourceFile),
 	}
 	s.cache = fileCache{now: s.opts.Now, reread: s.opts.Reread, files: make(map[string]cachedFile)}
 	s.opts.Read.read = s.cache.read
@@ -191,12 +191,7 @@ func (s *Snapshotter) snapshot(ctx context.Context) (databases bool, err error) 
 		return databases, err
 	}
 	s.latest = next
-	for ch := range s.listeners {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
-	}
+	s.listeners.Wake()
 	return databases, nil
 }
 
@@ -287,14 +282,4 @@ func (s *Snapshotter) Latest() (Snapshot, bool) {
 // Listen returns a channel that gets a value after every snapshot, whether it
 // changed anything or only confirms (those that come faster than they are taken
 // are one), and a function that ends it.
-func (s *Snapshotter) Listen() (moved <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listeners[ch] = struct{}{}
-	return ch, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.listeners, ch)
-	}
-}
+func (s *Snapshotter) Listen() (moved <-chan struct{}, stop func()) { return s.listeners.Listen() }

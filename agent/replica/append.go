@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -162,8 +163,8 @@ func (s *Store) Verify(limit wire.PhyOffset) error {
 	})
 	s.record = commitlog.Record{} // it points into a map that may be closed
 	if s.verified.Load() != before {
-		s.listeners.wake()
-		trySend(s.nudge)
+		s.listeners.Wake()
+		wake.Send(s.nudge)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -28,7 +29,7 @@ func (s *Store) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var stateWritten time.Time
-	trySend(s.nudge) // the last Run may have left something undone
+	wake.Send(s.nudge) // the last Run may have left something undone
 	for {
 		select {
 		case <-ctx.Done():
@@ -100,7 +101,7 @@ func (s *Store) sync() error {
 	s.mu.Lock()
 	s.flushed.Store(int64(verified))
 	s.mu.Unlock()
-	s.listeners.wake()
+	s.listeners.Wake()
 	return s.closeFlushed(verified)
 }
 

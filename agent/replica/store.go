@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -101,7 +102,7 @@ type Store struct {
 	closed bool             // guarded by mu
 
 	nudge     chan struct{} // wakes Run; one slot
-	listeners listeners
+	listeners wake.Listeners
 	record    commitlog.Record // owned by the appending goroutine
 	boot      string           // which run of the kernel this is; set by Open
 	known     wire.PhyOffset   // verified by the last process; set by Open
@@ -249,6 +250,10 @@ func (s *Store) Ends() Ends {
 	}
 	return e
 }
+
+// Listen returns a channel that gets a value after every move of an end (moves
+// that come faster than they are taken are one), and a function that ends it.
+func (s *Store) Listen() (moved <-chan struct{}, stop func()) { return s.listeners.Listen() }
 
 // Empty reports whether the store has no segment yet.
 func (s *Store) Empty() bool {

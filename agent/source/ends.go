@@ -2,7 +2,6 @@ package source
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/haagent/haagent/wire"
@@ -54,38 +53,5 @@ func (b *endsBox) load() Ends {
 			return e
 		}
 		runtime.Gosched()
-	}
-}
-
-// listeners wakes whoever waits for the ends to move. A wake-up carries
-// nothing: the listener looks at Ends, so that a slow one costs one slot.
-type listeners struct {
-	mu  sync.Mutex
-	set map[chan struct{}]struct{}
-}
-
-func (l *listeners) add() (moved <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.set == nil {
-		l.set = make(map[chan struct{}]struct{})
-	}
-	l.set[ch] = struct{}{}
-	return ch, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.set, ch)
-	}
-}
-
-func (l *listeners) wake() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for ch := range l.set {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -22,7 +23,7 @@ type Source struct {
 	incarnation atomic.Uint64
 	size        atomic.Int64
 	lastStored  atomic.Int64 // milliseconds since 1970, 0 unknown
-	listeners   listeners
+	listeners   wake.Listeners
 
 	running atomic.Bool
 	asks    chan chan<- wire.PhyOffset
@@ -66,7 +67,7 @@ func (s *Source) Ends() Ends { return s.ends.load() }
 
 // Listen returns a channel that gets a value after every move of an end (moves
 // that come faster than they are taken are one), and a function that ends it.
-func (s *Source) Listen() (moved <-chan struct{}, stop func()) { return s.listeners.add() }
+func (s *Source) Listen() (moved <-chan struct{}, stop func()) { return s.listeners.Listen() }
 
 // SegmentSize returns the length of every segment, 0 as long as it is not known.
 // One that was guessed may change after the Incarnation has gone up.

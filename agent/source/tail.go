@@ -251,7 +251,7 @@ func (t *tail) publish(now time.Time) {
 		t.opt.Authority.Want(want)
 	}
 	t.src.ends.store(e)
-	t.src.listeners.wake()
+	t.src.listeners.Wake()
 }
 
 // answer answers who asked for a fresh look, after one that could see all.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -99,7 +100,7 @@ type Authority struct {
 
 	mu        sync.Mutex // guards what follows, and writing end
 	life      uint64     // what was learned in an earlier one counts no more
-	listeners map[chan struct{}]struct{}
+	listeners wake.Listeners
 	status    AuthorityStatus
 	config    *BrokerConfig // as status; nil before the broker has answered
 }
@@ -121,8 +122,7 @@ func NewAuthority(opt AuthorityOptions) *Authority {
 	a := &Authority{
 		opt: opt, timing: opt.Timing.withDefaults(),
 		asking: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		listeners: make(map[chan struct{}]struct{}),
-		status:    AuthorityStatus{Mode: AuthorityNone},
+		status: AuthorityStatus{Mode: AuthorityNone},
 	}
 	if opt.Broker != nil {
 		a.status.Addr = opt.Broker.Addr()
@@ -137,17 +137,7 @@ func (a *Authority) End() wire.PhyOffset { return wire.PhyOffset(a.end.Load()) }
 
 // Listen returns a channel that gets a value after every change of End (changes
 // that come faster than they are taken are one), and a function that ends it.
-func (a *Authority) Listen() (moved <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.listeners[ch] = struct{}{}
-	return ch, func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.listeners, ch)
-	}
-}
+func (a *Authority) Listen() (moved <-chan struct{}, stop func()) { return a.listeners.Listen() }
 
 // Want says whether a last record waits for being confirmed, so that asking for
 // the end is worth it. Each call with true makes the broker be asked at once. It
@@ -155,7 +145,7 @@ func (a *Authority) Listen() (moved <-chan struct{}, stop func()) {
 func (a *Authority) Want(unconfirmed bool) {
 	a.wanted.Store(unconfirmed)
 	if unconfirmed {
-		poke(a.asking)
+		wake.Send(a.asking)
 	}
 }
 
@@ -195,7 +185,7 @@ func (a *Authority) raise(life uint64, end wire.PhyOffset) {
 		return
 	}
 	a.end.Store(int64(end))
-	a.wake()
+	a.listeners.Wake()
 }
 
 // forget begins a new life: the broker may have been another one all along.
@@ -205,7 +195,7 @@ func (a *Authority) forget() {
 	a.life++
 	if a.End() != wire.NoOffset {
 		a.end.Store(int64(wire.NoOffset))
-		a.wake()
+		a.listeners.Wake()
 	}
 }
 
@@ -214,19 +204,4 @@ func (a *Authority) current() (life uint64, end wire.PhyOffset) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.life, a.End()
-}
-
-// wake tells all listeners; mu is held.
-func (a *Authority) wake() {
-	for ch := range a.listeners {
-		poke(ch)
-	}
-}
-
-// poke leaves a wake-up in a one-slot channel.
-func poke(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
 )
@@ -42,7 +43,7 @@ func (s *authoritySession) connection(ctx context.Context) (fruitful bool, err e
 	// The broker may be gone, and be back with a shorter log. Whoever answers at
 	// its remoting port is asked at once.
 	s.a.forget()
-	poke(s.a.again)
+	wake.Send(s.a.again)
 	return time.Since(since) >= s.a.timing.Patience, streamProblem(addr, err)
 }
 
@@ -79,7 +80,7 @@ func (l *endLink) request(ctx context.Context, s *authoritySession) error {
 		return err
 	}
 	if !same(now, s.survey) {
-		poke(l.a.again)
+		wake.Send(l.a.again)
 		return fmt.Errorf("broker %s is not what it was", l.a.opt.Broker.Addr())
 	}
 	l.a.raise(life, end)

@@ -11,6 +11,7 @@ import (
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -57,7 +58,7 @@ func (x *relaySession) attempt(ctx context.Context) (fruitful bool, err error) {
 	// The broker may be gone, and be back with a shorter log. Whoever answers at
 	// its remoting port is asked at once.
 	x.s.a.forget()
-	poke(x.s.a.again)
+	wake.Send(x.s.a.again)
 	return time.Since(since) >= x.s.a.timing.Patience, streamProblem(x.s.survey.HAAddr, err)
 }
 
@@ -130,7 +131,7 @@ func (x *relaySession) connect(ctx context.Context) (links []*endLink, request w
 		return links, 0, err
 	}
 	if !same(now.survey, x.s.survey) {
-		poke(a.again)
+		wake.Send(a.again)
 		return links, 0, fmt.Errorf("broker %s is not what it was", a.opt.Broker.Addr())
 	}
 	end := now.survey.Max
