@@ -46,6 +46,11 @@ type Member struct {
 	Since               time.Time
 }
 
+// masterOf reports whether m is, or was, a master of just this group.
+func (m Member) masterOf(cluster, brokerName string) bool {
+	return m.Role == string(RoleMaster) && m.Cluster == cluster && m.BrokerName == brokerName
+}
+
 // The words of Member.Status that matter here.
 const (
 	memberAlive   = "alive"
@@ -127,7 +132,7 @@ func choose(list []Member, cluster, brokerName string) (link.Target, error) {
 	found := newest(masters(list, cluster, brokerName))
 	if len(found) > 0 {
 		for _, m := range list {
-			if m.Role == string(RoleMaster) && m.Cluster == found[0].Cluster && m.BrokerName == found[0].BrokerName && m.Epoch > found[0].Epoch {
+			if m.masterOf(found[0].Cluster, found[0].BrokerName) && m.Epoch > found[0].Epoch {
 				return link.Target{}, &errSearching{fmt.Sprintf("%s was promoted (epoch %d) and is %s; %s (epoch %d) was replaced by it and is not followed",
 					m.Node, m.Epoch, m.Status, found[0].Node, found[0].Epoch)}
 			}
@@ -186,7 +191,7 @@ func rival(list []Member, self Member) *state.Problem {
 	var equal *state.Problem
 	for _, m := range list {
 		switch {
-		case m.Role != string(RoleMaster) || m.Cluster != self.Cluster || m.BrokerName != self.BrokerName || m.Node == self.Node:
+		case !m.masterOf(self.Cluster, self.BrokerName) || m.Node == self.Node:
 		case m.Epoch > self.Epoch:
 			return staleEpoch(m.Node, m.Epoch, self.Epoch)
 		case m.Epoch == self.Epoch && m.Status == memberAlive && equal == nil:

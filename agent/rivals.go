@@ -94,7 +94,7 @@ func (m *master) findRival() *state.Problem {
 	self := Member{Node: m.a.cfg.Node, Cluster: m.cluster, BrokerName: m.brokerName, Epoch: m.epoch, Role: string(RoleMaster), Link: m.addr}
 	list := m.a.cfg.Finder.Members()
 	for _, other := range list {
-		if other.Role == string(RoleMaster) && other.Cluster == m.cluster && other.BrokerName == m.brokerName && other.Node != self.Node && other.Epoch > max(m.epoch, m.known().SeenEpoch) {
+		if other.masterOf(m.cluster, m.brokerName) && other.Node != self.Node && other.Epoch > max(m.epoch, m.known().SeenEpoch) {
 			m.learn(func(p *memory) { p.SeenEpoch, p.SeenNode = other.Epoch, other.Node })
 		}
 	}

@@ -90,8 +90,7 @@ func (j *judge) start(ctx context.Context) (wire.PhyOffset, error) {
 	case w.Min == wire.NoOffset:
 		return 0, j.behind()
 	case verified < w.Min:
-		return 0, state.Problemf(state.Gap, "history_gone", "haagent resync starts anew from the source's oldest segment; what the replica holds is set aside", nil,
-			"the source's log starts at %d and the replica ends at %d: [%d, %d) is gone from the source", w.Min, verified, verified, w.Min)
+		return 0, replica.HistoryGone(w.Min, verified)
 	case len(j.hello.Digests) == 0 || verified == w.Min:
 		return verified, nil // nothing in common that could be compared
 	}
@@ -172,8 +171,7 @@ func (j *judge) shorter(ctx context.Context) error {
 }
 
 func (j *judge) behind() error {
-	return state.Problemf(state.Diverged, "source_behind", "decide which side wins: promote the replica, or haagent resync to copy the source anew; a source that recovers its tail is followed by itself", nil,
-		"the source ends at %d, the replica already at %d: the source lost its tail, or is another log", j.welcome.Visible, j.hello.Verified)
+	return replica.Behind(j.welcome.Visible, j.hello.Verified)
 }
 
 // compare asks for the digest of the end where the verdict said nothing, and for

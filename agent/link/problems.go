@@ -3,7 +3,7 @@ package link
 import (
 	"errors"
 
-	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	wirelink "github.com/haagent/haagent/wire/link"
 )
@@ -16,16 +16,14 @@ func problemOf(addr string, err error) error {
 	}
 	var refused *RefusedError
 	var bye *goodbye
-	var corrupt *commitlog.CorruptError
 	switch {
 	case errors.As(err, &refused):
 		return refusedProblem(addr, refused)
 	case errors.As(err, &bye) && bye.code == wirelink.CodeProtocol, errors.Is(err, wirelink.ErrFrame), errors.Is(err, wirelink.ErrChecksum):
 		return state.Problemf(state.ProtocolError, "bad_frame", "use the same version of haagent on both sides, and look for what changes bytes on the way", err, "%s does not speak the link protocol", addr)
-	case errors.Is(err, commitlog.ErrBlankMismatch):
-		return state.Problemf(state.Incompatible, "segment_size", "give the source's mappedFileSizeCommitLog as --segment-size", err, "the source's segments have another size")
-	case errors.As(err, &corrupt):
-		return state.Problemf(state.ProtocolError, "corrupt_message", "run haagent verify on the source's store: what it sends there is not a message; nothing behind it is acked", err, "the source sent bytes that are no message at %d", corrupt.PhyOffset)
+	}
+	if p := replica.SourceProblem(err); p != nil {
+		return p
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/wire"
 )
 
 // Problem names the state that a failed operation on the replica leads to.
@@ -51,4 +52,29 @@ func Problem(dir string, err error) error {
 func MustReopen(err error) bool {
 	p := state.AsProblem(err)
 	return p != nil && (p.State == state.Disturbed || p.State == state.IOError || errors.Is(p.Err, ErrFlush))
+}
+
+// Behind is the Problem of a source that ends before its replica.
+func Behind(source, own wire.PhyOffset) error {
+	return state.Problemf(state.Diverged, "source_behind", "decide which side wins: promote the replica, or haagent resync to copy the source anew; a source that recovers its tail is followed by itself", nil,
+		"the source ends at %d, the replica already at %d: the source lost its tail, or is another log", source, own)
+}
+
+// HistoryGone is the Problem of a source that begins behind its replica's end.
+func HistoryGone(sourceMin, own wire.PhyOffset) error {
+	return state.Problemf(state.Gap, "history_gone", "haagent resync starts anew from the source's oldest segment; what the replica holds is set aside", nil,
+		"the source's log starts at %d and the replica ends at %d: [%d, %d) is gone from the source", sourceMin, own, own, sourceMin)
+}
+
+// SourceProblem names the state that bytes of a source lead to which cannot be
+// part of a log. It returns nil for every other error.
+func SourceProblem(err error) *state.Problem {
+	var corrupt *commitlog.CorruptError
+	switch {
+	case errors.Is(err, commitlog.ErrBlankMismatch):
+		return state.Problemf(state.Incompatible, "segment_size", "give the source's mappedFileSizeCommitLog as --segment-size", err, "the source's segments have another size")
+	case errors.As(err, &corrupt):
+		return state.Problemf(state.ProtocolError, "corrupt_message", "run haagent verify on the source's store: what it sends there is not a message; nothing behind it is acked", err, "the source sent bytes that are no message at %d", corrupt.PhyOffset)
+	}
+	return nil
 }

@@ -37,13 +37,12 @@ func planFrom(ctx context.Context, b *Broker, s Survey, store *replica.Store) (p
 	}
 	switch {
 	case ends.Verified < s.Min:
-		return plan{}, state.Problemf(state.Gap, "history_gone", "haagent resync starts anew from the source's oldest segment; what the replica holds is set aside", nil,
-			"the source's log starts at %d and the replica ends at %d: [%d, %d) is gone from the source", s.Min, ends.Verified, ends.Verified, s.Min)
+		return plan{}, replica.HistoryGone(s.Min, ends.Verified)
 	case ends.Verified > s.Max:
 		if err := proveSameHead(ctx, b, s, store); err != nil {
 			return plan{}, err
 		}
-		return plan{}, behind(s.Max, ends.Verified)
+		return plan{}, replica.Behind(s.Max, ends.Verified)
 	}
 	if err := proveSameLog(ctx, b, s, store); err != nil {
 		return plan{}, err
@@ -51,12 +50,6 @@ func planFrom(ctx context.Context, b *Broker, s Survey, store *replica.Store) (p
 	request := max(ends.Verified.Add(-overlap), ends.Min, s.Min)
 	request = max(min(request, ends.Acked), 1)
 	return plan{request: request, data: s.Max > request, target: s.Max}, nil
-}
-
-// behind is the Problem of a source that ends before its replica.
-func behind(source, replica wire.PhyOffset) error {
-	return state.Problemf(state.Diverged, "source_behind", "decide which side wins: promote the replica, or haagent resync to copy the source anew; a source that recovers its tail is followed by itself", nil,
-		"the source ends at %d, the replica already at %d: the source lost its tail, or is another log", source, replica)
 }
 
 // proveSameLog asks for the replica's last message and compares it. A source

@@ -3,7 +3,7 @@ package stock
 import (
 	"errors"
 
-	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire/ha"
 	"github.com/haagent/haagent/wire/remoting"
@@ -15,14 +15,11 @@ func streamProblem(addr string, err error) error {
 	if err == nil || state.AsProblem(err) != nil {
 		return err
 	}
-	var corrupt *commitlog.CorruptError
-	switch {
-	case errors.Is(err, ha.ErrFrame):
+	if errors.Is(err, ha.ErrFrame) {
 		return state.Problemf(state.ProtocolError, "bad_frame", "check that "+addr+" is the HA port (haListenPort, default listenPort+1) of a broker that is not in controller mode", err, "%s does not speak the stock HA protocol", addr)
-	case errors.Is(err, commitlog.ErrBlankMismatch):
-		return state.Problemf(state.Incompatible, "segment_size", "give the source's mappedFileSizeCommitLog as --segment-size", err, "the source's segments have another size")
-	case errors.As(err, &corrupt):
-		return state.Problemf(state.ProtocolError, "corrupt_message", "run haagent verify on the source's store: what it sends there is not a message; nothing behind it is acked", err, "the source sent bytes that are no message at %d", corrupt.PhyOffset)
+	}
+	if p := replica.SourceProblem(err); p != nil {
+		return p
 	}
 	return err
 }

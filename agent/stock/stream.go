@@ -271,7 +271,7 @@ func (st *stream) heartbeat(at wire.PhyOffset) error {
 	case !st.got && st.plan.data:
 		return nil // an empty log, or one that begins later: silence decides
 	case at < st.own:
-		return behind(at, st.own)
+		return replica.Behind(at, st.own)
 	case !st.got && st.askForEnd(at):
 		return retry.ErrAgain
 	}
