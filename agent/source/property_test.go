@@ -159,15 +159,17 @@ func (x *world) roll() {
 	x.complete, x.last = x.w.End(), wire.NoOffset
 }
 
-// change flips a byte in the last record, which nothing has followed yet and no
-// word has confirmed, as a broker does that still stores it.
+// change changes a byte in the last record, which nothing has followed yet and no
+// word has confirmed, as a broker does that still stores it. A broker stores each
+// byte once, so it never becomes again what it was: bytes that go and come back
+// between two looks cannot be told from bytes that stayed.
 func (x *world) change() {
 	if e := x.before; x.last == wire.NoOffset || x.lasting || e.Confirmed != x.last || x.eye.word.end != wire.NoOffset {
 		return
 	}
 	at := x.complete.Add(-1)
 	b := bytesAt(x.t, x.dir, at, propertySegment, 1)
-	scribble(x.t, x.dir, at, propertySegment, []byte{b[0] ^ 0x20})
+	scribble(x.t, x.dir, at, propertySegment, []byte{b[0] + 1})
 }
 
 // look looks, and holds what it sees against the model.
