@@ -50,6 +50,14 @@ type Config struct {
 	HAAllow       stock.AllowList // who may talk to these two; empty: this host
 	RelayAcks     int             // how many replicas a master's own broker waits for; 0 leaves that to the broker
 	TailSettle    time.Duration   // how long a last record stands unchanged where no broker confirms it; default 1 s
+	Compress      Compress        // of the log on the link; default off
+
+	// Of the log's bytes a second that this agent sends or takes, all peers
+	// together; 0: no limit. CatchupRate binds only while the replica is behind.
+	// SetLimits changes both.
+	LimitRate, CatchupRate wire.ByteSize
+
+	OnDivergence OnDivergence // what a replica does that parted from its source; default halt
 
 	SegmentSize      wire.ByteSize
 	Ack              replica.Ack
@@ -87,6 +95,26 @@ func ParseRetention(s string) (Retention, error) {
 	return Retention{Age: age}, nil
 }
 
+// Compress says how the log travels on the link.
+type Compress string
+
+// The ways to compress.
+const (
+	CompressOff  Compress = "off"  // as it is, without a copy
+	CompressAuto Compress = "auto" // zstd, while it pays
+	CompressZstd Compress = "zstd" // always
+)
+
+// OnDivergence says what a replica does that holds other bytes than its source
+// from some message on.
+type OnDivergence string
+
+// The ways out of a divergence.
+const (
+	DivergenceHalt   OnDivergence = "halt"   // stay, and wait for somebody to decide
+	DivergenceRewind OnDivergence = "rewind" // cut back to the last common message; what is cut is kept
+)
+
 // WithDefaults returns the config with defaults for what was not given.
 func (c Config) WithDefaults() Config {
 	if c.CommitLogDir == "" && c.Dir != "" {
@@ -94,6 +122,12 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Ack == "" {
 		c.Ack = replica.AckMemory
+	}
+	if c.Compress == "" {
+		c.Compress = CompressOff
+	}
+	if c.OnDivergence == "" {
+		c.OnDivergence = DivergenceHalt
 	}
 	if c.MetadataInterval == 0 {
 		c.MetadataInterval = 10 * time.Second

@@ -63,6 +63,9 @@ func (c Config) Validate() error {
 	default:
 		return &ConfigError{"ack", string(c.Ack), "no such ack level", "give memory or disk"}
 	}
+	if err := c.checkPath(); err != nil {
+		return err
+	}
 	if c.MetadataInterval < time.Second {
 		return &ConfigError{"metadata-interval", c.MetadataInterval.String(), "must be at least 1s", "leave it away for 10s"}
 	}
@@ -94,6 +97,40 @@ func (c Config) checkRole() error {
 		return &ConfigError{"master-ha", c.MasterHA, "only a slave follows a broker", "leave it away"}
 	case c.Role != RoleSlave && c.Finder == nil:
 		return &ConfigError{"role", string(c.Role), "is of no use without gossip", "give --join or --gossip-bind"}
+	}
+	return nil
+}
+
+// minRate is less than any log that is worth a replica grows by.
+const minRate = 64 * wire.KiB
+
+// checkPath checks what is said of the path of the data.
+func (c Config) checkPath() error {
+	if err := CheckLimits(c.LimitRate, c.CatchupRate); err != nil {
+		return err
+	}
+	switch c.Compress {
+	case CompressOff, CompressAuto, CompressZstd:
+	default:
+		return &ConfigError{"compress", string(c.Compress), "no such way to compress", "give off, auto or zstd"}
+	}
+	switch c.OnDivergence {
+	case DivergenceHalt, DivergenceRewind:
+	default:
+		return &ConfigError{"on-divergence", string(c.OnDivergence), "no such way out of a divergence", "give halt or rewind"}
+	}
+	return nil
+}
+
+// CheckLimits returns a *ConfigError for rates that SetLimits cannot take.
+func CheckLimits(limit, catchup wire.ByteSize) error {
+	for _, rate := range []struct {
+		key   string
+		value wire.ByteSize
+	}{{"limit-rate", limit}, {"catchup-rate", catchup}} {
+		if rate.value < 0 || rate.value > 0 && rate.value < minRate {
+			return &ConfigError{rate.key, rate.value.String(), fmt.Sprintf("must be 0, for no limit, or at least %s a second", minRate), "give a size for one second, for example 64MiB"}
+		}
 	}
 	return nil
 }
