@@ -45,11 +45,13 @@ type Handlers struct {
 	// Provisional, Offset where Now was asked for, and Reason where it knows more
 	// than these numbers say. Many thousands may wait at once.
 	Wait func(ctx context.Context, r WaitRequest) (WaitAnswer, error)
+	// Counts is what the metrics tell besides the status; nil: there are no metrics.
+	Counts *Counts
 }
 
 // ServeHTTP serves the read-only part on l until ctx ends.
 func (h Handlers) ServeHTTP(ctx context.Context, l net.Listener) error {
-	return serve(ctx, l, h.readMux(ctx))
+	return serve(ctx, l, h.readMux(ctx), maxConns)
 }
 
 // ServeSocket serves everything on DIR/.haagent/control.sock, which only the
@@ -75,7 +77,7 @@ func (h Handlers) ServeSocket(ctx context.Context, agentDir string) error {
 	}
 	mux := h.readMux(ctx)
 	mux.HandleFunc("POST /v1/promote", h.promote)
-	return serve(ctx, l, mux)
+	return serve(ctx, l, mux, maxConns)
 }
 
 // socketAddr names the socket by its directory's descriptor, because the path
@@ -86,8 +88,9 @@ func socketAddr(dir *os.File) string {
 
 // serve answers on l until ctx ends; requests under way get a second to end.
 // There is no write timeout, because a wait may take as long as MaxWaitTimeout.
-func serve(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+func serve(ctx context.Context, l net.Listener, handler http.Handler, most int) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: 16 << 10, ConnState: newConnBook(most).note}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	select {
