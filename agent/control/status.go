@@ -35,6 +35,12 @@ type Status struct {
 	BytesPerSecond float64 `json:"bytesPerSecond"`
 	Messages       int64   `json:"messages"` // verified since the start
 
+	Segments      int   `json:"segments"`      // files of the log
+	DiskFreeBytes int64 `json:"diskFreeBytes"` // of the file system that holds the log; -1 not known
+	// CertExpires is when this agent's certificate for the link ends; absent
+	// where it has none.
+	CertExpires time.Time `json:"certExpires,omitzero"`
+
 	Metadata Metadata  `json:"metadata"`
 	Replicas []Replica `json:"replicas"`
 	// Guarantee is what producers of a master's broker can rely on; absent
@@ -48,6 +54,9 @@ type Source struct {
 	Kind string `json:"kind"` // broker or agent
 	Addr string `json:"addr"`
 	Node string `json:"node"`
+	// Connected says that it answers now: a slave has its log from there, a
+	// master's broker tells where its log ends.
+	Connected bool `json:"connected"`
 }
 
 // Offsets are the positions of the log, each at or below the next one up to

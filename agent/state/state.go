@@ -45,6 +45,15 @@ const (
 	Promoted       State = "promoted" // the replica was handed to a broker
 )
 
+// All returns every state, the working ones first.
+func All() []State {
+	return []State{
+		Starting, Searching, Connecting, CatchingUp, Streaming, Serving, Observing, Stopping,
+		Gap, Diverged, SourceReplaced, SplitBrain, Incompatible, Unauthorized, ProtocolError,
+		Disturbed, Locked, NoSpace, ReadOnly, IOError, Promoted,
+	}
+}
+
 // Ready reports whether a process in state s does its whole job, which is what
 // readiness probes ask.
 func (s State) Ready() bool { return s == Streaming || s == Serving || s == Observing }

@@ -24,7 +24,13 @@ func TestI9_StatesReadyOrStuck(t *testing.T) {
 		{state.ProtocolError, false, true}, {state.Disturbed, false, true}, {state.Locked, false, true},
 		{state.NoSpace, false, true}, {state.ReadOnly, false, true}, {state.IOError, false, true}, {state.Promoted, false, true},
 	}
-	for _, c := range table {
+	if all := state.All(); len(all) != len(table) {
+		t.Errorf("%d states are told, %d are known here", len(all), len(table))
+	}
+	for i, c := range table {
+		if state.All()[i] != c.state {
+			t.Errorf("state %d is %s, not %s", i, state.All()[i], c.state)
+		}
 		if c.state.Ready() != c.ready || c.state.Stuck() != c.stuck {
 			t.Errorf("%s: ready %v, stuck %v", c.state, c.state.Ready(), c.state.Stuck())
 		}
