@@ -1,10 +1,13 @@
 # make build      bin/haagent
 # make test       all tests with the race detector, real brokers included
 # make lint       everything that reads the code instead of running it
+# make generate   manual, completions, example file and reference, from the options
 # make fuzz       each fuzz target for FUZZTIME
 # make bench      all benchmarks, catch-up against a stock slave included
 # make scale      gossip of 200 members in one process
 # make e2e-all    the tests against every supported broker version
+# make packages   .deb and .rpm for amd64 and arm64, in dist/
+# make packages-check  builds them, and installs, upgrades, removes and purges them
 #
 # Needed: Go 1.26, and for tests a JDK 17 and Maven, which fetches the brokers.
 
@@ -23,12 +26,23 @@ LINTER        := $(TOOLS)/golangci-lint
 LINTER_MODULE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 LINTER_VERSION := v2.15.0
 
+PACKER         := $(TOOLS)/nfpm
+PACKER_MODULE  := github.com/goreleaser/nfpm/v2/cmd/nfpm
+PACKER_VERSION := v2.45.2
+DIST           ?= dist
+ARCHES         ?= amd64 arm64
+FORMATS        ?= deb rpm
+
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: build test scale lint fuzz bench e2e-all brokers clean
+.PHONY: generate build test scale lint fuzz bench e2e-all brokers packages packages-check clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/haagent ./cmd/haagent
+
+# What is made from the table of options and kept beside the sources.
+generate:
+	$(GO) run ./cmd/haagent generate .
 
 test: brokers
 	$(GO) test -race -p $(TESTJOBS) $(TESTFLAGS) ./...
@@ -74,6 +88,18 @@ bench:
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./agent/... ./wire/... ./discovery
 	BROKERTEST_FETCH=4.9.7 $(GO) test -count=1 -run '^$$' ./agent/brokertest
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./cmd/haagent
+
+packages: $(PACKER)-$(PACKER_VERSION)
+	GO="$(GO)" NFPM=$< VERSION="$(VERSION)" DIST="$(DIST)" ARCHES="$(ARCHES)" FORMATS="$(FORMATS)" packaging/build
+
+# Installs what it needs, and leaves the system's own files alone.
+packages-check: $(PACKER)-$(PACKER_VERSION)
+	GO="$(GO)" NFPM=$< .ci/packages
+
+$(PACKER)-$(PACKER_VERSION):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) $(GO) install $(PACKER_MODULE)@$(PACKER_VERSION)
+	mv $(PACKER) $@
 
 clean:
 	rm -rf bin dist

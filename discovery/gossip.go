@@ -41,6 +41,15 @@ func New(opt Options) (*Gossip, error) {
 	return newGossip(opt, lookupHost, localIPs)
 }
 
+// Check says what New would, and leaves the sockets free.
+func Check(opt Options) error {
+	g, err := New(opt)
+	if err != nil {
+		return err
+	}
+	return g.socks.close()
+}
+
 func newGossip(opt Options, find lookup, local func() ([]localIP, error)) (*Gossip, error) {
 	opt, err := opt.withDefaults()
 	if err != nil {

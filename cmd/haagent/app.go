@@ -15,6 +15,7 @@ import (
 	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/cmd/haagent/options"
 	"github.com/haagent/haagent/discovery"
 )
 
@@ -68,9 +69,12 @@ func explain(err error) (code int, try string) {
 	var cfg *agent.ConfigError
 	var usage usageError
 	var option *discovery.OptionError
+	var given *options.Error
 	switch p := state.AsProblem(err); {
 	case errors.As(err, &exit):
 		return exit.code, exit.try
+	case errors.As(err, &given):
+		return exitConfig, given.Try
 	case errors.As(err, &cfg):
 		return exitConfig, cfg.Try
 	case errors.As(err, &option):
@@ -129,14 +133,17 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		OnUsageError:           onUsage,
 		ExitErrHandler:         func(*cli.Context, error) {}, // the exit code is decided in run alone
 		UseShortOptionHandling: false,
-		CustomAppHelpTemplate:  helpTemplate,
+		CustomAppHelpTemplate:  strings.Replace(helpTemplate, "{{agentOptions}}", options.HelpText(options.Table()), 1),
 		Commands: []*cli.Command{
-			demoCommand(), statusCommand(), membersCommand(), waitCommand(), keygenCommand(), verifyCommand(), promoteCommand(), resyncCommand(), versionCommand(),
+			demoCommand(), statusCommand(), membersCommand(), waitCommand(), keygenCommand(), verifyCommand(), promoteCommand(), resyncCommand(), configCommand(), completionCommand(), versionCommand(), generateCommand(),
 		},
 	}
 	for _, c := range app.Commands {
 		c.OnUsageError = onUsage
 		c.Before = refuseAgentOptions
+		for _, sub := range c.Subcommands {
+			sub.OnUsageError = onUsage
+		}
 	}
 	return app
 }
@@ -161,9 +168,7 @@ func onUsage(c *cli.Context, err error, _ bool) error {
 func refuseAgentOptions(c *cli.Context) error {
 	for _, up := range c.Lineage()[1:] {
 		for _, name := range up.LocalFlagNames() {
-			if _, set := os.LookupEnv(env(name)[0]); !set {
-				return usageError{fmt.Errorf("--%s stands before the command %s: give it behind it", name, c.Command.Name)}
-			}
+			return usageError{fmt.Errorf("--%s stands before the command %s: give it behind it", name, c.Command.Name)}
 		}
 	}
 	return nil
@@ -187,9 +192,9 @@ COMMANDS
 {{range .VisibleCommands}}   {{printf "%-10s" .Name}} {{.Usage}}
 {{end}}   COMMAND --help tells more.
 
-OPTIONS (each is also an environment variable, HAAGENT_ and its name)
-{{range .VisibleFlags}}   {{.}}
-{{end}}
+OPTIONS (each is also a key of the file of --config, and an environment
+variable: HAAGENT_ and its name, as in HAAGENT_KEY_FILE)
+{{agentOptions}}
 EXIT CODES
    0 ok, 1 run-time, 2 usage, 3 configuration, 4 not connected or not confirmed,
    5 diverged or different, 6 lag above the threshold, 7 disk, 8 authentication,

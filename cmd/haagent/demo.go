@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent"
+	"github.com/haagent/haagent/cmd/haagent/options"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -53,7 +54,7 @@ func demoCommand() *cli.Command {
 			if c.Args().Present() {
 				return usageError{fmt.Errorf("demo takes no argument, and not %q", c.Args().First())}
 			}
-			rate, err := parseSize(c.String("rate"))
+			rate, err := options.ParseSize(c.String("rate"))
 			if err == nil && rate < minDemoRate {
 				err = fmt.Errorf("must be at least %s", minDemoRate)
 			}

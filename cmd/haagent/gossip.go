@@ -2,55 +2,57 @@ package main
 
 import (
 	"log/slog"
-	"strings"
-
-	"github.com/urfave/cli/v2"
 
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/link"
+	"github.com/haagent/haagent/cmd/haagent/options"
 	"github.com/haagent/haagent/discovery"
 )
 
 // connect gives the agent what it needs to talk to others: keys, the protection
 // of the link, and gossip. A slave that was told whom to follow gossips only
 // where it was told to.
-func connect(c *cli.Context, cfg *agent.Config, log *slog.Logger) error {
-	*cfg = cfg.WithDefaults()
-	told := cfg.Master != "" || cfg.MasterHA != ""
-	if told && c.String("join") == "" && c.String("gossip-bind") == "" || cfg.Role == "" {
-		return nil
-	}
-	early := *cfg
-	early.Finder = finder{} // nothing is opened for options that cannot be used
-	if err := early.Validate(); err != nil {
+func connect(set *options.Set, cfg *agent.Config, log *slog.Logger) error {
+	opt, err := protect(set, cfg, log)
+	if err != nil || opt == nil {
 		return err
 	}
-	var keys link.Keys
-	var err error
-	if path := c.String("key-file"); path != "" {
-		if keys, err = link.ReadKeys(path); err != nil {
-			return err
-		}
-	}
-	if cfg.Security, err = link.NewSecurity(link.SecurityOptions{Mode: c.String("link-security"), Keys: keys,
-		Cert: c.String("tls-cert"), Key: c.String("tls-key"), CA: c.String("tls-ca"), Insecure: c.Bool("insecure"), Log: log}); err != nil {
-		return err
-	}
-	var seeds []string
-	for _, seed := range strings.Split(c.String("join"), ",") {
-		if seed = strings.TrimSpace(seed); seed != "" {
-			seeds = append(seeds, seed)
-		}
-	}
-	gossip, err := discovery.New(discovery.Options{
-		Self: discovery.Member{Node: cfg.Node, Role: string(cfg.Role), Cluster: cfg.Cluster, BrokerName: cfg.BrokerName, BrokerID: cfg.BrokerID, Version: cfg.Version},
-		Bind: c.String("gossip-bind"), Advertise: c.String("gossip-advertise"), Join: seeds, Keys: keys.Bytes(), Insecure: c.Bool("insecure"), Log: log,
-	})
+	gossip, err := discovery.New(*opt)
 	if err != nil {
 		return err
 	}
 	cfg.Finder = finder{gossip}
 	return nil
+}
+
+// protect checks the config, reads the keys and certificates, and returns the
+// options of the gossip, nil where there is to be none. It opens nothing.
+func protect(set *options.Set, cfg *agent.Config, log *slog.Logger) (*discovery.Options, error) {
+	*cfg = cfg.WithDefaults()
+	told := cfg.Master != "" || cfg.MasterHA != ""
+	if told && !set.Given("join") && !set.Given("gossip-bind") || cfg.Role == "" {
+		return nil, nil
+	}
+	early := *cfg
+	early.Finder = finder{} // nothing is opened for options that cannot be used
+	if err := early.Validate(); err != nil {
+		return nil, err
+	}
+	var keys link.Keys
+	var err error
+	if path := set.Text("key-file"); path != "" {
+		if keys, err = link.ReadKeys(path); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Security, err = link.NewSecurity(link.SecurityOptions{Mode: set.Text("link-security"), Keys: keys,
+		Cert: set.Text("tls-cert"), Key: set.Text("tls-key"), CA: set.Text("tls-ca"), Insecure: set.Switch("insecure"), Log: log}); err != nil {
+		return nil, err
+	}
+	return &discovery.Options{
+		Self: discovery.Member{Node: cfg.Node, Role: string(cfg.Role), Cluster: cfg.Cluster, BrokerName: cfg.BrokerName, BrokerID: cfg.BrokerID, Version: cfg.Version},
+		Bind: set.Text("gossip-bind"), Advertise: set.Text("gossip-advertise"), Join: set.List("join"), Keys: keys.Bytes(), Insecure: set.Switch("insecure"), Log: log,
+	}, nil
 }
 
 // finder is gossip as an agent wants it.

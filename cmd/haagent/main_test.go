@@ -8,7 +8,7 @@ import (
 // runMainVariable in the environment makes the test binary be haagent itself, so
 // that what is tested is a process: its command line, signals, exit code and
 // death. It is built like the test, with the race detector where that is on.
-const runMainVariable = "HAAGENT_TEST_RUN_MAIN"
+const runMainVariable = "RUN_MAIN_OF_HAAGENT"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runMainVariable) != "" {

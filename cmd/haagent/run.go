@@ -23,27 +23,34 @@ func runAgent(c *cli.Context) error {
 	if c.Args().Present() {
 		return usageError{fmt.Errorf("no such command: %q. %s", c.Args().First(), cli.SuggestCommand(c.App.Commands, c.Args().First()))}
 	}
-	if c.String("role") == "" && c.String("dir") == "" {
+	set, err := resolve(c)
+	if err != nil {
+		return err
+	}
+	if set.Text("role") == "" && set.Text("dir") == "" {
 		return cli.ShowAppHelp(c)
 	}
-	cfg, err := agentConfig(c)
+	cfg, err := agentConfig(set)
 	if err != nil {
 		return err
 	}
 	screen := newScreen(c.App.ErrWriter)
-	log, err := newLogger(screen, c.String("log-level"), c.String("log-format"))
+	log, err := newLogger(screen, set.Text("log-level"), set.Text("log-format"))
 	if err != nil {
 		return err
 	}
-	if err := connect(c, &cfg, log); err != nil {
-		return err
+	for _, w := range set.Warnings {
+		log.Warn(w)
+	}
+	if err := connect(set, &cfg, log); err != nil {
+		return placed(set, err)
 	}
 	a, err := agent.New(cfg, log)
 	if err != nil {
-		return err
+		return placed(set, err)
 	}
 	log.Info("haagent", "version", version, "role", string(cfg.Role), "dir", cfg.Dir, "ack", string(cfg.Ack))
-	return runWithProgress(c.Context, a, screen, log)
+	return placed(set, runWithProgress(c.Context, a, screen, log))
 }
 
 // errEnded ends the progress display with the agent.

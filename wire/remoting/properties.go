@@ -1,35 +1,63 @@
 package remoting
 
 import (
+	"iter"
 	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
+// Property is one entry of Java properties.
+type Property struct {
+	Key, Value string
+	Line       int // of the text, from 1, in which it begins
+	// Malformed: there is a \u without four hexadecimal digits. Java refuses the
+	// whole text then; here it stands for itself.
+	Malformed bool
+}
+
 // ParseProperties reads Java properties: the body of an answer to
-// GetBrokerConfig, or a broker.conf. Lines that start with # or ! are comments;
-// a key ends at the first =, : or blank that no backslash escapes; a backslash
-// at the end continues the line; \t \n \r \f and \uXXXX are decoded, and any
-// other escaped character stands for itself. Of a repeated key the last value
-// counts. Every text is valid properties, so there is no error; a \u without
-// four hexadecimal digits, which Java refuses, stands for itself.
+// GetBrokerConfig, or a broker.conf. Of a repeated key the last value counts.
+// Every text is valid properties, so there is no error.
+func ParseProperties(body []byte) map[string]string {
+	m := make(map[string]string)
+	for p := range Properties(body) {
+		m[p.Key] = p.Value
+	}
+	return m
+}
+
+// Properties returns the entries of Java properties in their order. Lines that
+// start with # or ! are comments; a key ends at the first =, : or blank that no
+// backslash escapes; a backslash at the end continues the line; \t \n \r \f and
+// \uXXXX are decoded, and any other escaped character stands for itself.
 //
 // Unlike Java, bytes above 0x7f are taken as UTF-8: brokers send their
 // configuration so, and people write broker.conf so.
-func ParseProperties(body []byte) map[string]string {
-	m := make(map[string]string)
-	rest := strings.ReplaceAll(string(body), "\r\n", "\n")
-	rest = strings.ReplaceAll(rest, "\r", "\n")
-	for rest != "" {
-		var line string
-		line, rest = logicalLine(rest)
-		if line != "" {
-			key, value := splitProperty(line)
-			m[unescape(key)] = unescape(value)
+func Properties(body []byte) iter.Seq[Property] {
+	return func(yield func(Property) bool) {
+		rest := strings.ReplaceAll(string(body), "\r\n", "\n")
+		rest = strings.ReplaceAll(rest, "\r", "\n")
+		number := 1
+		for rest != "" {
+			before := rest
+			var line string
+			line, rest = logicalLine(rest)
+			if line != "" {
+				key, value := splitProperty(line)
+				p := Property{Line: number}
+				var badKey, badValue bool
+				p.Key, badKey = unescape(key)
+				p.Value, badValue = unescape(value)
+				p.Malformed = badKey || badValue
+				if !yield(p) {
+					return
+				}
+			}
+			number += strings.Count(before[:len(before)-len(rest)], "\n")
 		}
 	}
-	return m
 }
 
 const propertyBlanks = " \t\f"
@@ -81,9 +109,10 @@ func splitProperty(line string) (key, value string) {
 	return line[:end], value
 }
 
-func unescape(s string) string {
+// unescape also reports whether a \u was malformed.
+func unescape(s string) (text string, malformed bool) {
 	if strings.IndexByte(s, '\\') < 0 {
-		return s
+		return s, false
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); {
@@ -110,13 +139,14 @@ func unescape(s string) string {
 				i += n
 				continue
 			}
+			malformed = true
 			b.WriteByte(c)
 		default:
 			b.WriteByte(c)
 		}
 		i += 2
 	}
-	return b.String()
+	return b.String(), malformed
 }
 
 // unicodeEscape reads \uXXXX, or two of them that are a surrogate pair, at the

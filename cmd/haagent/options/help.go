@@ -1,0 +1,47 @@
+package options
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Columns of the help.
+const (
+	helpIndent = 3
+	helpColumn = 32
+	helpWidth  = 100
+)
+
+// HelpText returns the options as `haagent --help` lists them.
+func HelpText(table []Option) string {
+	var b strings.Builder
+	for _, group := range groups(table) {
+		fmt.Fprintf(&b, "  %s\n", group)
+		for _, o := range inGroup(table, group) {
+			text := o.Help
+			switch says := o.says(); {
+			case says == "none", o.Kind == Switch:
+			case strings.HasPrefix(says, "required"):
+				text += "; " + says
+			default:
+				text += " (default: " + says + ")"
+			}
+			writeHelp(&b, strings.TrimSpace("--"+o.Name+" "+o.Arg), text)
+		}
+	}
+	return b.String()
+}
+
+func writeHelp(b *strings.Builder, left, text string) {
+	lines := wrap(text, helpWidth-helpColumn)
+	if len(left) > helpColumn-helpIndent-2 {
+		fmt.Fprintf(b, "%*s%s\n", helpIndent, "", left)
+		left = ""
+	}
+	for i, line := range lines {
+		if i > 0 {
+			left = ""
+		}
+		fmt.Fprintf(b, "%*s%-*s%s\n", helpIndent, "", helpColumn-helpIndent, left, line)
+	}
+}
