@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent/control"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/wire"
 )
 
 // Agent is one haagent. Make it with New, use it once.
@@ -23,6 +25,8 @@ type Agent struct {
 	cfg  Config
 	log  *slog.Logger
 	cond *condition
+	// limits are the rates of all log streams, over all sessions.
+	limits *pace.Limits
 
 	promotions chan promotion
 	socket     sync.Once              // the control socket is served from the first opened store on
@@ -48,11 +52,25 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 	}
 	a := &Agent{cfg: cfg, log: log, promotions: make(chan promotion)}
 	a.cond = &condition{log: log, now: time.Now, cluster: cfg.Cluster, brokerName: cfg.BrokerName, segmentSize: cfg.SegmentSize}
+	a.limits = pace.New(cfg.LimitRate, cfg.CatchupRate)
 	return a, nil
 }
 
 // Status says how the agent is. It may be called at any time.
 func (a *Agent) Status() control.Status { return a.cond.status(a.cfg) }
+
+// SetLimits changes LimitRate and CatchupRate, in bytes a second, 0 for none, from
+// the next bytes on. It may be called at any time. The error is a *ConfigError.
+func (a *Agent) SetLimits(limit, catchup wire.ByteSize) error {
+	if err := CheckLimits(limit, catchup); err != nil {
+		return err
+	}
+	if was, behind := a.limits.Rates(); was != limit || behind != catchup {
+		a.log.Info("limits changed", "limit-rate", limit.String(), "catchup-rate", catchup.String())
+	}
+	a.limits.Set(limit, catchup)
+	return nil
+}
 
 // errDone ends the whole agent without an error: the replica was promoted.
 var errDone = errors.New("done")

@@ -269,6 +269,7 @@ func (m *master) serve(ctx context.Context, listener net.Listener) error {
 		Listener: listener, Security: m.a.cfg.Security, Source: m.source, Acks: m.acks, Config: m.config,
 		Self:        link.Identity{Cluster: m.cluster, BrokerName: m.brokerName, Node: m.a.cfg.Node, Version: m.a.cfg.Version},
 		Epoch:       func() int64 { return m.epoch },
+		Limits:      m.a.limits,
 		SegmentSize: func() wire.ByteSize { return m.authority.Status().SegmentSize },
 		Admit:       m.admit, Timing: m.a.cfg.LinkTiming, Log: m.a.log,
 	})

@@ -84,6 +84,7 @@ func (b *brokerOrigin) expectation(cluster, brokerName string, size wire.ByteSiz
 func (b *brokerOrigin) follower(store *replica.Store, _ *metadataLoop) follower {
 	st := store.State()
 	return stock.NewFollower(stock.FollowerOptions{
+		Limits: b.a.limits,
 		Broker: b.broker, Want: b.expectation(st.Cluster, st.BrokerName, store.SegmentSize()),
 		Store: store, Timing: b.a.cfg.Timing, Retention: b.a.retention(store), OnState: b.a.cond.set,
 	})
@@ -142,6 +143,7 @@ func (g *agentOrigin) follower(store *replica.Store, config *metadataLoop) follo
 	changed, stop := cfg.Finder.Listen()
 	g.of = link.NewFollower(link.FollowerOptions{
 		Security: cfg.Security, Ack: cfg.Ack, Store: store, Changed: changed, Timing: cfg.LinkTiming, Log: g.a.log,
+		Limits: g.a.limits,
 		Self:   link.Identity{Cluster: st.Cluster, BrokerName: st.BrokerName, Node: cfg.Node, Version: cfg.Version},
 		Target: func() (link.Target, error) { return find(cfg.Finder, st.Cluster, st.BrokerName) },
 		Offer:  func(s metadata.Snapshot) error { return config.offer(g.of.Target().Node, s) }, ConfigState: config.failed,

@@ -263,7 +263,7 @@ func (p *stockPorts) untilOther(ctx context.Context, m *master, terms haTerms) {
 
 func (p *stockPorts) haOptions(m *master, terms haTerms) stock.HAServerOptions {
 	return stock.HAServerOptions{
-		Listener: p.ha.Lend(), CommitLogDir: p.a.cfg.CommitLogDir, SegmentSize: terms.size,
+		Listener: p.ha.Lend(), CommitLogDir: p.a.cfg.CommitLogDir, SegmentSize: terms.size, Limits: m.a.limits,
 		End: func() wire.PhyOffset { return m.source.Ends().Confirmed }, Listen: m.source.Listen,
 		Admit: func(ctx context.Context, remote net.Addr, request wire.PhyOffset) error {
 			return p.admit(ctx, m, remote, request)

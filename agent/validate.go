@@ -102,7 +102,8 @@ func (c Config) checkRole() error {
 }
 
 // minRate is less than any log that is worth a replica grows by.
-const minRate = 64 * wire.KiB
+// Below it one frame could take longer than a peer waits for it.
+const minRate = 256 * wire.KiB
 
 // checkPath checks what is said of the path of the data.
 func (c Config) checkPath() error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -49,6 +50,8 @@ type FollowerOptions struct {
 	// Dial opens connections; a net.Dialer where nil. It is given the name each
 	// time, so that an address that changes is looked up anew.
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Limits bound the bytes of the log a second; nil: nothing does.
+	Limits *pace.Limits
 	Timing Timing
 	Log    *slog.Logger
 }

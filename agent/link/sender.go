@@ -40,6 +40,7 @@ type sender struct {
 	unproven bool
 	told     source.Ends // what the replica knows
 	beat     time.Time   // of the last heartbeat
+	due      time.Time   // no log is sent before, for the sake of the limits
 	segment  *source.Segment
 	pump     *pump  // sends from files; nil where the connection is no plain TCP
 	out      []byte // a frame's head, and what is copied behind it
@@ -91,7 +92,7 @@ func (s *sender) run(ctx context.Context) error {
 		if n > 0 && ctx.Err() == nil {
 			continue
 		}
-		if ends.Min != s.told.Min || s.confirmable(ends) != s.told.Confirmed {
+		if (ends.Min != s.told.Min || s.confirmable(ends) != s.told.Confirmed) && !s.held() {
 			if err := s.heartbeat(ctx, ends); err != nil {
 				return err
 			}
@@ -109,7 +110,11 @@ func (s *sender) run(ctx context.Context) error {
 // pause is how long nothing is looked at unless the log moves.
 func (s *sender) pause(ends source.Ends) time.Duration {
 	left := max(s.peer.server.opt.Timing.Heartbeat-time.Since(s.beat), time.Millisecond)
-	if s.next < ends.Settled { // its segment is missing
+	switch {
+	case s.next >= ends.Settled:
+	case s.held():
+		left = min(left, time.Until(s.due))
+	default: // its segment is missing
 		left = min(left, missingPause)
 	}
 	return left
@@ -163,19 +168,21 @@ func (s *sender) send(ctx context.Context, ends source.Ends) (wire.ByteSize, err
 	if s.next >= limit {
 		limit = ends.Settled
 	}
-	if s.next >= limit {
+	if s.next >= limit || s.held() {
 		return 0, nil
 	}
 	if ok, err := s.open(); err != nil || !ok {
 		return 0, err
 	}
-	n := min(s.batch, min(limit, s.segment.End).Sub(s.next))
+	behind := s.peer.behind(ends)
+	n := min(s.peer.server.opt.Limits.Piece(s.batch, behind), min(limit, s.segment.End).Sub(s.next))
 	if s.next >= ends.Confirmed && s.provisional == wire.NoOffset {
 		s.provisional, s.resettled = s.next, ends.Resettled
 	}
 	if err := s.transfer(ctx, n, ends); err != nil {
 		return 0, fmt.Errorf("send %d bytes at offset %d: %w", n, s.next, err)
 	}
+	s.spend(n, behind)
 	s.next = s.next.Add(n)
 	s.begun, s.replacing, s.told.Confirmed = true, false, ends.Confirmed
 	if s.next == s.segment.End {

@@ -14,6 +14,7 @@ import (
 	"github.com/haagent/haagent/agent/acks"
 	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/serve"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/source"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -42,6 +43,9 @@ type ServerOptions struct {
 	// Batch is the longest body of a transfer; 256 KiB where 0.
 	Batch wire.ByteSize
 	// MaxConns bounds the connections at once; 256 where 0.
+	// Limits bound the bytes of the log a second, of all replicas together; nil:
+	// nothing does.
+	Limits *pace.Limits
 	MaxConns int
 	Timing   Timing
 	Log      *slog.Logger

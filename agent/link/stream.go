@@ -62,6 +62,11 @@ func (st *stream) read(ctx context.Context) error {
 			return err
 		}
 		st.progress()
+		if t == wirelink.TypeTransfer {
+			if err := st.rest(ctx, wire.ByteSize(len(payload))); err != nil {
+				return err
+			}
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
 )
@@ -51,6 +52,8 @@ type FollowerOptions struct {
 	// Retention drops the replica's oldest segments, given the source's min
 	// offset; nil keeps all.
 	Retention func(sourceMin wire.PhyOffset) error
+	// Limits bound the bytes of the log a second; nil: nothing does.
+	Limits *pace.Limits
 	// Dial opens connections to the HA port; a net.Dialer where nil. It is given
 	// the name each time, so that an address that changes is looked up anew.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -133,7 +136,7 @@ func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 	st := newStream(f, conn, addr, p)
 	before, since := f.opt.Store.Ends().Verified, time.Now()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return st.read() })
+	group.Go(func() error { return st.read(ctx) })
 	group.Go(func() error { return st.report(ctx) })
 	group.Go(func() error { return f.watchSource(ctx, st) })
 	group.Go(func() error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/serve"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
 )
@@ -36,6 +37,9 @@ type HAServerOptions struct {
 	// Batch is the largest body of a frame; ha.StockBatch where 0, at most
 	// ha.MaxBody. Stock slaves take up to 4 MiB less a header.
 	Batch wire.ByteSize
+	// Limits bound the bytes of the log a second, of all slaves together; nil:
+	// nothing does.
+	Limits *pace.Limits
 	// Heartbeat is how long a slave hears nothing before it is sent an empty
 	// frame; 5 s where 0, as haSendHeartbeatInterval.
 	Heartbeat time.Duration

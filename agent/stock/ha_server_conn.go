@@ -51,6 +51,9 @@ type haConn struct {
 	heads []byte         // their headers
 	parts [][]byte       // both, in the order in which they are sent
 	out   net.Buffers    // what of parts is still to be sent
+
+	arrived bool      // it was sent everything once
+	due     time.Time // no log is sent before, for the sake of the limits
 }
 
 // serveHA serves one slave to its end, which is always an error.
@@ -105,13 +108,13 @@ func (c *haConn) write(ctx context.Context) (err error) {
 		if !resolved && end >= 0 {
 			c.next, resolved = end.SegmentBase(c.opt.SegmentSize), true
 		}
-		n, missing := wire.ByteSize(0), false
-		if resolved {
+		n, missing, now := wire.ByteSize(0), false, time.Now()
+		if resolved && !now.Before(c.due) {
 			if n, missing, err = c.send(end); err != nil {
 				return err
 			}
 		}
-		now := time.Now()
+		now = time.Now()
 		if n > 0 {
 			last = now
 			continue
@@ -124,7 +127,7 @@ func (c *haConn) write(ctx context.Context) (err error) {
 			last = now
 			continue
 		}
-		w.wait(ctx, idle, missing)
+		w.wait(ctx, idle, missing, c.due.Sub(now))
 	}
 	return ctx.Err()
 }
@@ -146,13 +149,16 @@ func (c *haConn) newWaiter() waiter {
 }
 
 // wait returns when it is time to look again. The longer it has been idle, the
-// longer it waits; where the segment is missing, growth of the log is no reason.
-func (w waiter) wait(ctx context.Context, idle time.Duration, missing bool) {
+// longer it waits; where the segment is missing, or the limits hold the log back,
+// growth of the log is no reason.
+func (w waiter) wait(ctx context.Context, idle time.Duration, missing bool, held time.Duration) {
 	moved := w.moved
 	pause := min(max(idle/64, pollNear), pollIdle)
 	switch {
 	case missing:
 		moved, pause = nil, pollMissing
+	case held > 0:
+		moved, pause = nil, held
 	case moved != nil:
 		pause = pollMissed
 	}
@@ -172,13 +178,15 @@ func (w waiter) wait(ctx context.Context, idle time.Duration, missing bool) {
 // there is no segment to take it from.
 func (c *haConn) send(end wire.PhyOffset) (n wire.ByteSize, missing bool, err error) {
 	if c.next >= end {
+		c.arrived = true
 		return 0, false, nil
 	}
 	if ok, err := c.open(); err != nil || !ok {
 		return 0, true, err
 	}
-	behind := c.base.Add(c.opt.SegmentSize)
-	n = min(min(end, behind).Sub(c.next), wire.ByteSize(len(c.body)))
+	last := c.base.Add(c.opt.SegmentSize)
+	behind := !c.arrived || end.Sub(c.next) > inSync
+	n = min(min(end, last).Sub(c.next), c.opt.Limits.Piece(wire.ByteSize(len(c.body)), behind))
 	body := c.body[:n]
 	got, err := c.file.ReadAt(body, int64(c.next.Sub(c.base)))
 	if got < len(body) {
@@ -190,8 +198,11 @@ func (c *haConn) send(end wire.PhyOffset) (n wire.ByteSize, missing bool, err er
 	if err := c.frames(body); err != nil {
 		return 0, false, fmt.Errorf("send %d bytes at offset %d: %w", n, c.next, err)
 	}
+	if wait := c.opt.Limits.Spend(n, behind); wait > 0 {
+		c.due = time.Now().Add(wait)
+	}
 	c.next = c.next.Add(n)
-	if c.next == behind {
+	if c.next == last {
 		// Not kept until there is more: it may be deleted meanwhile.
 		return n, false, c.closeFile()
 	}

@@ -1,6 +1,7 @@
 package stock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -65,18 +66,25 @@ func newStream(f *Follower, conn net.Conn, addr string, p plan) *stream {
 }
 
 // read takes frames off the socket until it ends.
-func (st *stream) read() error {
+func (st *stream) read(ctx context.Context) error {
 	buf := make([]byte, readSize)
 	for {
 		if err := st.conn.SetReadDeadline(st.deadline()); err != nil {
 			return fmt.Errorf("read from %s: %w", st.addr, err)
 		}
-		n, err := st.conn.Read(buf)
+		behind := st.state != state.Streaming
+		room := buf[:st.f.opt.Limits.Piece(readSize, behind)]
+		n, err := st.conn.Read(room)
 		if n > 0 {
 			if err := st.take(buf[:n]); err != nil {
 				return err
 			}
-			st.progress(n < len(buf))
+			st.progress(n < len(room))
+			// Read later, not less: the source's own flow control does the rest, and
+			// reports go on meanwhile.
+			if wait := st.f.opt.Limits.Spend(wire.ByteSize(n), behind); wait > 0 && !retry.Sleep(ctx, wait) {
+				return ctx.Err()
+			}
 		}
 		switch {
 		case err == nil:
