@@ -25,6 +25,8 @@ type Agent struct {
 	cfg  Config
 	log  *slog.Logger
 	cond *condition
+	// counts is what the rooms count, over all sessions.
+	counts *control.Counts
 	// limits are the rates of all log streams, over all sessions.
 	limits *pace.Limits
 
@@ -50,8 +52,9 @@ func New(cfg Config, log *slog.Logger) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, log: log, promotions: make(chan promotion)}
-	a.cond = &condition{log: log, now: time.Now, cluster: cfg.Cluster, brokerName: cfg.BrokerName, segmentSize: cfg.SegmentSize}
+	a := &Agent{cfg: cfg, log: log, promotions: make(chan promotion), counts: control.NewCounts()}
+	a.cond = &condition{log: log, now: time.Now, cluster: cfg.Cluster, brokerName: cfg.BrokerName, segmentSize: cfg.SegmentSize, counts: a.counts}
+	a.cond.diskFree.Store(-1)
 	a.limits = pace.New(cfg.LimitRate, cfg.CatchupRate)
 	return a, nil
 }
@@ -81,7 +84,7 @@ var errDone = errors.New("done")
 func (a *Agent) Run(ctx context.Context) error {
 	a.cond.set(state.Starting, nil)
 	group, ctx := errgroup.WithContext(ctx)
-	handlers := control.Handlers{Status: a.Status}
+	handlers := control.Handlers{Status: a.Status, Counts: a.counts}
 	switch a.cfg.Role {
 	case RoleSlave:
 		handlers.Promote = a.promote
@@ -99,6 +102,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	serveSocket := func() {
 		a.socket.Do(func() {
 			group.Go(func() error { return handlers.ServeSocket(ctx, replica.AgentDir(a.cfg.Dir)) })
+		})
+	}
+	if a.cfg.CommitLogDir != "" {
+		group.Go(func() error {
+			a.watchSpace(ctx)
+			return nil
 		})
 	}
 	if a.cfg.Finder != nil {

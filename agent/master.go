@@ -271,7 +271,7 @@ func (m *master) serve(ctx context.Context, listener net.Listener) error {
 		Epoch:       func() int64 { return m.epoch },
 		Limits:      m.a.limits,
 		SegmentSize: func() wire.ByteSize { return m.authority.Status().SegmentSize },
-		Admit:       m.admit, Timing: m.a.cfg.LinkTiming, Log: m.a.log,
+		Admit:       m.admit, Traffic: &m.a.counts.Sent, Timing: m.a.cfg.LinkTiming, Log: m.a.log,
 	})
 	m.a.serving.Store(m)
 	group, run := errgroup.WithContext(ctx)
@@ -292,8 +292,11 @@ func (m *master) fill(s *control.Status, _ time.Time) {
 	s.Offsets = control.Offsets{Min: ends.Min, Received: ends.Visible, Written: ends.Visible, Verified: ends.Confirmed, Flushed: wire.NoOffset,
 		Acked: m.acks.Rank(1), Source: max(ends.Visible, m.authority.End())}
 	s.SegmentSize = max(m.source.SegmentSize(), m.authority.Status().SegmentSize)
+	if size := s.SegmentSize; size > 0 && ends.Min >= 0 && ends.Visible > ends.Min {
+		s.Segments = int((ends.Visible-1).SegmentBase(size).Sub(ends.Min)/size) + 1 // those that hold messages
+	}
 	broker := m.authority.Status()
-	s.Source = control.Source{Kind: "broker", Addr: broker.Addr}
+	s.Source = control.Source{Kind: "broker", Addr: broker.Addr, Connected: broker.Mode != stock.AuthorityNone}
 	if s.State == state.Serving && s.Reason == "" && broker.Mode == stock.AuthorityNone {
 		s.Reason = fmt.Sprintf("no broker at %s says where its log ends: a last record counts only when the next one begins", broker.Addr)
 		s.Try = "give --broker HOST:PORT, the listenPort of the broker that writes to " + s.Dir

@@ -86,7 +86,7 @@ func (b *brokerOrigin) follower(store *replica.Store, _ *metadataLoop) follower 
 	return stock.NewFollower(stock.FollowerOptions{
 		Limits: b.a.limits,
 		Broker: b.broker, Want: b.expectation(st.Cluster, st.BrokerName, store.SegmentSize()),
-		Store: store, Timing: b.a.cfg.Timing, Retention: b.a.retention(store), OnState: b.a.cond.set,
+		Store: store, Timing: b.a.cfg.Timing, Retention: b.a.retention(store), OnState: b.a.following, Traffic: &b.a.counts.Received,
 	})
 }
 
@@ -147,7 +147,7 @@ func (g *agentOrigin) follower(store *replica.Store, config *metadataLoop) follo
 		Self:   link.Identity{Cluster: st.Cluster, BrokerName: st.BrokerName, Node: cfg.Node, Version: cfg.Version},
 		Target: func() (link.Target, error) { return find(cfg.Finder, st.Cluster, st.BrokerName) },
 		Offer:  func(s metadata.Snapshot) error { return config.offer(g.of.Target().Node, s) }, ConfigState: config.failed,
-		Retention: g.a.retention(store), OnState: g.a.following,
+		Retention: g.a.retention(store), OnState: g.a.following, Traffic: &g.a.counts.Received,
 	})
 	return &listening{Follower: g.of, stop: stop}
 }
@@ -158,6 +158,8 @@ func (a *Agent) following(s state.State, err error) {
 	var searching *errSearching
 	if errors.As(err, &searching) {
 		s = state.Searching
+	} else if err != nil {
+		a.counts.Reconnect(err)
 	}
 	a.cond.set(s, err)
 }

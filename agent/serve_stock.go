@@ -268,7 +268,7 @@ func (p *stockPorts) haOptions(m *master, terms haTerms) stock.HAServerOptions {
 		Admit: func(ctx context.Context, remote net.Addr, request wire.PhyOffset) error {
 			return p.admit(ctx, m, remote, request)
 		},
-		OnReport: p.book.report, OnClose: p.book.closed,
+		Traffic: &m.a.counts.Sent, OnReport: p.book.report, OnClose: p.book.closed,
 	}
 }
 

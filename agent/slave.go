@@ -57,7 +57,7 @@ func (a *Agent) slave(ctx context.Context, opened func()) error {
 		}
 		delay := wait.NextBackOff()
 		if p != nil {
-			a.cond.set(p.State, err)
+			a.following(p.State, err)
 			delay = max(delay, p.State.RetryAfter())
 		} else {
 			a.following(state.Connecting, err)
@@ -128,8 +128,8 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 	}
 	err = a.replicate(ctx, s, store, config)
 	defer func() { // last, with the ends that closing leaves
-		ends := store.Ends()
-		a.cond.know(func(c *condition) { c.fill = remembered(ends, config) })
+		ends, segments := store.Ends(), store.Segments()
+		a.cond.know(func(c *condition) { c.fill = remembered(ends, segments, config) })
 	}()
 	switch {
 	case errors.Is(err, errDone):
@@ -174,7 +174,7 @@ func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, 
 		}
 	}
 	o := replica.Options{Dir: dir, CommitLogDir: a.cfg.CommitLogDir, Ack: a.cfg.Ack,
-		SegmentSize: a.cfg.SegmentSize, Cluster: a.cfg.Cluster, BrokerName: a.cfg.BrokerName}
+		SegmentSize: a.cfg.SegmentSize, Cluster: a.cfg.Cluster, BrokerName: a.cfg.BrokerName, Fsync: a.counts.Fsync}
 	if p := state.AsProblem(s.after); p != nil {
 		o.Disturbed = p.State == state.Disturbed && errors.Is(p.Err, replica.ErrDisturbed)
 		o.Verify = o.Disturbed
@@ -231,7 +231,7 @@ func (a *Agent) replicate(ctx context.Context, s *session, store *replica.Store,
 	group, run := errgroup.WithContext(ctx)
 	a.cond.know(func(c *condition) {
 		c.cluster, c.brokerName, c.segmentSize = st.Cluster, st.BrokerName, store.SegmentSize()
-		c.fill = remembered(store.Ends(), config)
+		c.fill = remembered(store.Ends(), store.Segments(), config)
 	})
 	if s.from == nil {
 		a.cond.set(state.Searching, fmt.Errorf("no master is known: %s", tryGiveMaster))

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/haagent/haagent/agent/control"
@@ -32,6 +34,9 @@ type condition struct {
 	// fill adds what the present role knows: positions, files, replicas.
 	fill func(s *control.Status, now time.Time)
 	rate rate
+
+	counts   *control.Counts
+	diskFree atomic.Int64 // bytes; -1 not known
 }
 
 // know replaces what is known beyond the state.
@@ -61,6 +66,9 @@ func (c *condition) set(s state.State, err error) {
 	same := s == c.state && problem.Code == c.problem.Code
 	if !same {
 		c.since, c.repeated = now, 0
+		if s == state.Diverged || s == state.SourceReplaced {
+			c.counts.Divergences.Add(1)
+		}
 	} else if reason != "" && c.reason != "" && now.Sub(c.logged) < repeatAfter {
 		c.repeated++
 		c.problem, c.reason = problem, reason
@@ -93,6 +101,10 @@ func (c *condition) set(s state.State, err error) {
 
 // status builds the answer for whoever asks.
 func (c *condition) status(cfg Config) control.Status {
+	var expires time.Time
+	if cfg.Security != nil {
+		expires = cfg.Security.CertExpires() // looks at files, and so before the lock
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
@@ -103,13 +115,16 @@ func (c *condition) status(cfg Config) control.Status {
 		Dir: cfg.Dir, Ack: string(cfg.Ack), SegmentSize: c.segmentSize, Source: c.source,
 		Offsets:  control.Offsets{Min: wire.NoOffset, Received: wire.NoOffset, Written: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset, Acked: wire.NoOffset, Source: wire.NoOffset},
 		Replicas: []control.Replica{}, Members: members(cfg.Finder),
-		Metadata: control.Metadata{AgeSeconds: -1, Files: []control.MetadataFile{}},
+		Metadata: control.Metadata{AgeSeconds: -1, Files: []control.MetadataFile{}}, DiskFreeBytes: c.diskFree.Load(), CertExpires: expires,
 	}
 	if c.state == state.Searching && s.Try == "" {
 		s.Try = trySearching(cfg)
 	}
 	if c.fill != nil {
 		c.fill(&s, now)
+	}
+	if cfg.Role == RoleSlave {
+		s.Source.Connected = c.state == state.CatchingUp || c.state == state.Streaming
 	}
 	s.BytesPerSecond = c.rate.observe(now, s.Offsets.Verified)
 	return s
@@ -119,7 +134,7 @@ func (c *condition) status(cfg Config) control.Status {
 func filled(store *replica.Store, from origin, f follower, config *metadataLoop) func(*control.Status, time.Time) {
 	return func(s *control.Status, now time.Time) {
 		ends, source := store.Ends(), f.SourceEnd()
-		s.Source = from.source()
+		s.Source, s.Segments = from.source(), store.Segments()
 		s.Messages, s.HistoryFrom = store.Messages(), store.State().HistoryFrom
 		if source != wire.NoOffset {
 			source = max(source, ends.Verified)
@@ -134,8 +149,9 @@ func filled(store *replica.Store, from origin, f follower, config *metadataLoop)
 }
 
 // remembered is what is left of a session that has ended.
-func remembered(ends replica.Ends, config *metadataLoop) func(*control.Status, time.Time) {
+func remembered(ends replica.Ends, segments int, config *metadataLoop) func(*control.Status, time.Time) {
 	return func(s *control.Status, now time.Time) {
+		s.Segments = segments
 		s.Offsets = offsets(ends, ends.Written, wire.NoOffset)
 		s.Metadata = config.status(now)
 	}
@@ -144,6 +160,31 @@ func remembered(ends replica.Ends, config *metadataLoop) func(*control.Status, t
 func offsets(ends replica.Ends, received, source wire.PhyOffset) control.Offsets {
 	return control.Offsets{Min: ends.Min, Received: received, Written: ends.Written, Verified: ends.Verified,
 		Flushed: ends.Flushed, Acked: ends.Acked, Source: source}
+}
+
+// spaceInterval is how often the free space is looked at. Whoever asks is told what
+// was seen last, because a broken disk may take for ever to answer.
+const spaceInterval = 5 * time.Second
+
+// watchSpace keeps what is known of the free space current until ctx ends.
+func (a *Agent) watchSpace(ctx context.Context) {
+	tick := time.NewTicker(spaceInterval)
+	defer tick.Stop()
+	for {
+		free, err := replica.Space(a.cfg.CommitLogDir)
+		if err != nil { // it is not there yet
+			free, err = replica.Space(a.cfg.Dir)
+		}
+		if err != nil {
+			free = -1
+		}
+		a.cond.diskFree.Store(int64(free))
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // trySearching is the next step for a slave that has nobody to follow.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/retry"
@@ -47,6 +48,8 @@ type FollowerOptions struct {
 	Retention func(sourceMin wire.PhyOffset) error
 	// OnState is called at each change of state, with the problem of a stuck one.
 	OnState func(state.State, error)
+	// Traffic counts what comes; nil: nobody does.
+	Traffic *meter.Traffic
 	// Dial opens connections; a net.Dialer where nil. It is given the name each
 	// time, so that an address that changes is looked up anew.
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -130,9 +133,12 @@ func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 		return false, problemOf(target.Addr, err)
 	}
 	defer func() { _ = session.Close() }() // in most cases it is closed by now
-	st := &stream{pipe: newPipe(session, f.opt.Timing.Silence), f: f, store: f.opt.Store, addr: target.Addr, source: welcome, reached: make(chan struct{}, 1)}
+	st := &stream{pipe: newPipe(session, f.opt.Timing.Silence), f: f, store: f.opt.Store, addr: target.Addr, source: welcome, reached: make(chan struct{}, 1), watch: f.opt.Traffic.Stopwatch()}
 	before, since := f.opt.Store.Ends().Verified, time.Now()
 	err = f.follow(ctx, st, hello, target)
+	if damaged(err) {
+		f.opt.Traffic.Damage()
+	}
 	fruitful = f.opt.Store.Ends().Verified > before || st.started && time.Since(since) >= f.opt.Timing.Silence
 	return fruitful, problemOf(target.Addr, err)
 }

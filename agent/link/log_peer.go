@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/acks"
+	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/source"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -23,6 +24,7 @@ type logPeer struct {
 	equal       wire.PhyOffset // the replica's verified end, where its bytes were found equal; NoOffset where nothing was
 	end         chan error     // one slot: ends the connection from outside
 	row         *acks.Conn     // set by Server.enter
+	watch       *meter.Stopwatch
 
 	mu      sync.Mutex
 	from    wire.PhyOffset // start of what is sent on this connection
@@ -33,7 +35,7 @@ type logPeer struct {
 }
 
 func newLogPeer(s *Server, session *Session, h *wirelink.Hello, turn, incarnation uint64, equal wire.PhyOffset) *logPeer {
-	return &logPeer{pipe: newPipe(session, s.opt.Timing.Silence), server: s, hello: h, turn: turn, incarnation: incarnation, equal: equal, end: make(chan error, 1),
+	return &logPeer{pipe: newPipe(session, s.opt.Timing.Silence), server: s, hello: h, turn: turn, incarnation: incarnation, equal: equal, end: make(chan error, 1), watch: s.opt.Traffic.Stopwatch(),
 		sent: wire.NoOffset, marks: acks.Marks{Memory: wire.NoOffset, Disk: wire.NoOffset}}
 }
 
@@ -223,6 +225,11 @@ func (p *logPeer) take(r wirelink.Report) error {
 	}
 	marks := p.marks
 	p.mu.Unlock()
+	if level(p.hello.Ack) == acks.Disk {
+		p.watch.Acked(marks.Disk)
+	} else {
+		p.watch.Acked(marks.Memory)
+	}
 	p.row.Report(marks)
 	return nil
 }

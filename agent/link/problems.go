@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 
+	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	wirelink "github.com/haagent/haagent/wire/link"
@@ -26,6 +27,12 @@ func problemOf(addr string, err error) error {
 		return p
 	}
 	return err
+}
+
+// damaged reports whether a connection ended because bytes failed their checks.
+func damaged(err error) bool {
+	var corrupt *commitlog.CorruptError
+	return errors.Is(err, wirelink.ErrChecksum) || errors.As(err, &corrupt)
 }
 
 // refusedProblem names the state that a master's refusal leads to. What passes by

@@ -146,6 +146,16 @@ func (s *Security) Protected() bool { return s.mode != wirelink.ModeNone }
 // dialed.
 func (s *Security) Abroad() bool { return s.Protected() || s.insecure }
 
+// CertExpires returns when the own certificate of a PKI ends; zero where there is
+// none: what is made of keys does not expire.
+func (s *Security) CertExpires() time.Time {
+	files, ok := s.identity.(*fileIdentity)
+	if !ok {
+		return time.Time{}
+	}
+	return files.current().cert.Leaf.NotAfter // X509KeyPair has parsed it
+}
+
 // Accept makes a session out of a connection that came in: it sends the greeting
 // and reads the peer's, and in mode tls it shakes hands. ReadHello follows. The
 // connection is the session's, and is closed where there is an error.

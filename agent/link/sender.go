@@ -228,6 +228,10 @@ func (s *sender) transfer(ctx context.Context, n wire.ByteSize, ends source.Ends
 	}
 	// Before, not after: the replica may report while the write still returns.
 	s.peer.sentUpTo(s.next.Add(n))
+	if end := s.next.Add(n); end <= ends.Confirmed && s.peer.watch.Idle() { // what is not confirmed is not acked
+		s.peer.watch.Mark(end, time.Now())
+	}
+	s.peer.server.opt.Traffic.Frame(n)
 	return s.peer.frame(ctx, func() error {
 		if copied {
 			_, err := s.peer.conn.Write(s.out)

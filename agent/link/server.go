@@ -13,6 +13,7 @@ import (
 
 	"github.com/haagent/haagent/agent/acks"
 	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/source"
@@ -40,6 +41,8 @@ type ServerOptions struct {
 	// and heartbeat, so it must be cheap, and it calls no method of the Server.
 	// Whoever knows that its answer has changed calls Recheck.
 	Admit func() *state.Problem
+	// Traffic counts what is sent; nil: nobody does.
+	Traffic *meter.Traffic
 	// Batch is the longest body of a transfer; 256 KiB where 0.
 	Batch wire.ByteSize
 	// MaxConns bounds the connections at once; 256 where 0.
@@ -117,6 +120,9 @@ func (s *Server) Run(ctx context.Context) error {
 // closed logs why a connection ended. Strangers may knock as often as they like:
 // they are for the debug log.
 func (s *Server) closed(remote net.Addr, err error) {
+	if damaged(err) {
+		s.opt.Traffic.Damage()
+	}
 	var known *peerError
 	if errors.As(err, &known) {
 		say := s.opt.Log.Debug

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -28,6 +29,7 @@ type stream struct {
 	state     state.State
 	bufs      [1][]byte
 	received  atomic.Int64
+	watch     *meter.Stopwatch
 	reached   chan struct{} // one slot: what was received should be reported
 }
 
@@ -75,6 +77,15 @@ func (st *stream) transfer(payload []byte) error {
 	at, confirmed, body, err := wirelink.ParseTransfer(payload)
 	if err != nil {
 		return err
+	}
+	st.f.opt.Traffic.Frame(wire.ByteSize(len(body)))
+	if st.watch.Idle() {
+		came, before := time.Now(), st.store.Ends().Verified
+		defer func() {
+			if end := st.store.Ends().Verified; end > before {
+				st.watch.Mark(end, came)
+			}
+		}()
 	}
 	if err := st.place(at); err != nil {
 		return err
@@ -208,6 +219,7 @@ func (st *stream) report(ctx context.Context) error {
 			if err := st.write(ctx, now); err != nil {
 				return err
 			}
+			st.watch.Acked(ends.Acked)
 			last = *now
 			tick.Reset(st.f.opt.Timing.Heartbeat)
 		}

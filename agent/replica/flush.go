@@ -78,7 +78,10 @@ func (s *Store) sync() error {
 		return nil
 	}
 	for _, seg := range dirty {
-		if err := seg.file.datasync(); err != nil {
+		began := time.Now()
+		err := seg.file.datasync()
+		s.opt.Fsync.Observe(time.Since(began))
+		if err != nil {
 			return s.fail(fmt.Errorf("segment at %d: %w: %w", seg.base, ErrFlush, err))
 		}
 	}

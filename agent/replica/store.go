@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/wake"
 	"github.com/haagent/haagent/wire"
 )
@@ -63,6 +64,7 @@ type Options struct {
 	// Disturbed says that a broker's traces were made while this process held
 	// the store: they are set aside instead of refused. It implies Verify.
 	Disturbed bool
+	Fsync     *meter.Histogram // how long each sync of a segment took; nil: nobody asks
 	Now       func() time.Time // default time.Now
 
 	disk disk // tests only
@@ -249,6 +251,13 @@ func (s *Store) Ends() Ends {
 		e.Acked = e.Flushed
 	}
 	return e
+}
+
+// Segments returns how many files the log has.
+func (s *Store) Segments() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.bases)
 }
 
 // Listen returns a channel that gets a value after every move of an end (moves

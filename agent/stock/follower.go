@@ -2,6 +2,7 @@ package stock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -9,6 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
@@ -59,6 +62,8 @@ type FollowerOptions struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnState is called at each change of state, with the problem of a stuck one.
 	OnState func(state.State, error)
+	// Traffic counts what comes; nil: nobody does.
+	Traffic *meter.Traffic
 }
 
 // Follower is the slave of an unmodified broker: it keeps a replica equal to
@@ -144,6 +149,9 @@ func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 		return conn.Close()
 	})
 	err = group.Wait()
+	if corrupt := new(commitlog.CorruptError); errors.As(err, &corrupt) {
+		f.opt.Traffic.Damage()
+	}
 	fruitful = f.opt.Store.Ends().Verified > before || st.answered && time.Since(since) >= f.timing.Patience
 	return fruitful, streamProblem(addr, err)
 }

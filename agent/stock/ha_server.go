@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/wire"
@@ -46,6 +47,8 @@ type HAServerOptions struct {
 	// Housekeeping is how long a slave may be silent before it is dropped; 20 s
 	// where 0, as haHousekeepingInterval.
 	Housekeeping time.Duration
+	// Traffic counts what is sent; nil: nobody does.
+	Traffic *meter.Traffic
 	// MaxConns bounds the connections that are served at once; 256 where 0. One
 	// that comes on top is closed at once.
 	MaxConns int

@@ -218,6 +218,7 @@ func (c *haConn) frames(body []byte) error {
 		start := len(heads)
 		heads = ha.AppendHeader(heads, ha.Header{PhyOffset: c.next.Add(wire.ByteSize(at)), BodySize: wire.ByteSize(len(piece))})
 		parts = append(parts, heads[start:], piece)
+		c.opt.Traffic.Frame(wire.ByteSize(len(piece)))
 	}
 	// Before, not after: the slave may acknowledge while the write still returns.
 	c.sent.Store(int64(c.next.Add(wire.ByteSize(len(body)))))

@@ -42,6 +42,7 @@ func (st *stream) report(ctx context.Context) error {
 		if _, err := st.conn.Write(frame); err != nil {
 			return fmt.Errorf("report %d to %s: %w", last, st.addr, err)
 		}
+		st.watch.Acked(last)
 		tick.Reset(st.f.timing.Heartbeat)
 	}
 }

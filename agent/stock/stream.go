@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
@@ -50,11 +51,12 @@ type stream struct {
 	patience time.Duration // how long the present silence may last
 	got      bool          // any body yet
 	answered bool          // any frame yet
+	watch    *meter.Stopwatch
 }
 
 func newStream(f *Follower, conn net.Conn, addr string, p plan) *stream {
 	st := &stream{f: f, conn: conn, addr: addr, plan: p, store: f.opt.Store, expect: p.request, target: p.target, gather: make([][]byte, 0, 64),
-		allowed: make(chan struct{}), start: time.Now()}
+		allowed: make(chan struct{}), start: time.Now(), watch: f.opt.Traffic.Stopwatch()}
 	if p.request == 0 {
 		st.expect = wire.NoOffset
 	}
@@ -76,8 +78,15 @@ func (st *stream) read(ctx context.Context) error {
 		room := buf[:st.f.opt.Limits.Piece(readSize, behind)]
 		n, err := st.conn.Read(room)
 		if n > 0 {
+			came, timed, before := time.Time{}, st.watch.Idle(), st.store.Ends().Verified
+			if timed {
+				came = time.Now()
+			}
 			if err := st.take(buf[:n]); err != nil {
 				return err
+			}
+			if end := st.store.Ends().Verified; timed && end > before {
+				st.watch.Mark(end, came)
 			}
 			st.progress(n < len(room))
 			// Read later, not less: the source's own flow control does the rest, and
@@ -187,6 +196,7 @@ func (st *stream) body(ev ha.Event) error {
 	st.frame += wire.ByteSize(len(data))
 	if ev.FrameEnd {
 		st.whole = st.expect
+		st.f.opt.Traffic.Frame(st.frame)
 		st.short = st.frame < ha.StockBatch && st.expect != st.expect.SegmentBase(st.store.SegmentSize())
 		st.frame = 0
 	}
