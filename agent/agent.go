@@ -25,10 +25,10 @@ type Agent struct {
 	cfg  Config
 	log  *slog.Logger
 	cond *condition
-	// counts is what the rooms count, over all sessions.
-	counts *control.Counts
 	// limits are the rates of all log streams, over all sessions.
 	limits *pace.Limits
+	// counts is what the rooms count, over all sessions.
+	counts *control.Counts
 
 	promotions chan promotion
 	socket     sync.Once              // the control socket is served from the first opened store on

@@ -13,8 +13,8 @@ import (
 
 	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/meter"
-	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/pace"
+	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -50,11 +50,11 @@ type FollowerOptions struct {
 	OnState func(state.State, error)
 	// Traffic counts what comes; nil: nobody does.
 	Traffic *meter.Traffic
+	// Limits bound the bytes of the log a second; nil: nothing does.
+	Limits *pace.Limits
 	// Dial opens connections; a net.Dialer where nil. It is given the name each
 	// time, so that an address that changes is looked up anew.
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Limits bound the bytes of the log a second; nil: nothing does.
-	Limits *pace.Limits
 	Timing Timing
 	Log    *slog.Logger
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/haagent/haagent/agent/acks"
 	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/meter"
-	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/pace"
+	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/source"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -43,12 +43,12 @@ type ServerOptions struct {
 	Admit func() *state.Problem
 	// Traffic counts what is sent; nil: nobody does.
 	Traffic *meter.Traffic
-	// Batch is the longest body of a transfer; 256 KiB where 0.
-	Batch wire.ByteSize
-	// MaxConns bounds the connections at once; 256 where 0.
 	// Limits bound the bytes of the log a second, of all replicas together; nil:
 	// nothing does.
 	Limits *pace.Limits
+	// Batch is the longest body of a transfer; 256 KiB where 0.
+	Batch wire.ByteSize
+	// MaxConns bounds the connections at once; 256 where 0.
 	MaxConns int
 	Timing   Timing
 	Log      *slog.Logger

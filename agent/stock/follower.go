@@ -12,10 +12,10 @@ import (
 
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/agent/meter"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/retry"
 	"github.com/haagent/haagent/agent/state"
-	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
 )

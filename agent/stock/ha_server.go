@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/meter"
-	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/agent/pace"
+	"github.com/haagent/haagent/agent/serve"
 	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/ha"
 )
