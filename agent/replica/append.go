@@ -58,6 +58,7 @@ func (s *Store) Append(at wire.PhyOffset, bufs [][]byte) error {
 			bufs = bufs[1:]
 		}
 		if len(bufs) == 0 {
+			s.expecting.Store(false)
 			return nil
 		}
 		seg, err := s.tail(at)
@@ -190,12 +191,13 @@ func (s *Store) verifySegment(limit wire.PhyOffset) (more bool, err error) {
 			return false, err
 		}
 	}
-	if w.at > at {
+	if w.at > at && s.opt.Ack == AckMemory {
 		if err := s.mark.write(w.at); err != nil {
 			return false, err
 		}
 	}
 	s.messages.Add(w.messages)
+	s.doubt(w.doubtful)
 	s.passed(w.at, w.last, w.lastStored, w.messages > 0)
 	return err == nil && w.at == seg.end, err
 }

@@ -319,9 +319,8 @@ func TestI2_CutAtEveryByte(t *testing.T) {
 			t.Fatalf("cut at %d: %d is no boundary", end, got)
 		}
 		checkPrefix(t, opt.Dir, log, got)
-		// Nothing that was verified is lost, and nothing that was not is believed: it
-		// may have been provisional.
-		if got != verified {
+		// Nothing that was verified is lost. What was not may be found whole.
+		if got < verified {
 			t.Fatalf("cut at %d: verified up to %d, was %d", end, got, verified)
 		}
 	}

@@ -92,12 +92,16 @@ func (s *Store) sync() error {
 	}
 	s.mu.Lock()
 	s.state.VerifiedEnd, s.state.LastMessage = verified, lastMessage
+	doubtful, provisional := s.doubtful(verified), s.state.Provisional
+	if !s.expecting.Load() && s.written.Load() == int64(verified) {
+		s.state.Provisional = false // all that was is confirmed by now, or gone
+	}
 	s.mu.Unlock()
-	// A crash of the machine makes us doubt every BLANK behind what the state
-	// says, and so all that follows it: that must not be acked before.
-	size := s.opt.SegmentSize
-	if verified.SegmentBase(size) > wire.PhyOffset(s.flushed.Load()).SegmentBase(size) {
+	if doubtful {
 		if err := s.saveState(); err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.state.Provisional = s.state.Provisional || provisional // as on disk
 			return err
 		}
 	}
@@ -106,6 +110,23 @@ func (s *Store) sync() error {
 	s.mu.Unlock()
 	s.listeners.Wake()
 	return s.closeFlushed(verified)
+}
+
+// doubtful reports whether the next process would not believe all of the log up
+// to verified, synced as it is, unless the state says so: then it must say so
+// before that is acked. After a crash of the machine a BLANK proves nothing about
+// what follows it, nor does a message with zeros where text belongs; and behind
+// provisional bytes no message does. The caller holds mu.
+func (s *Store) doubtful(verified wire.PhyOffset) bool {
+	flushed, size := wire.PhyOffset(s.flushed.Load()), s.opt.SegmentSize
+	return verified.SegmentBase(size) > flushed.SegmentBase(size) || s.doubts > flushed || s.state.Provisional
+}
+
+// doubt notes a message that ends at end and looks like one with lost pages.
+func (s *Store) doubt(end wire.PhyOffset) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubts = max(s.doubts, end)
 }
 
 // closeFlushed gives back the descriptors of segments that are done with.
@@ -167,12 +188,13 @@ func (s *Store) AdoptEpoch(epoch int64) error {
 }
 
 // ExpectProvisional is called before bytes are appended that the source has not
-// confirmed, and notes it for a process that starts after a crash of the machine.
-// It writes once in the life of an open store.
+// confirmed, and notes it for the next process. It writes unless bytes of that
+// kind are there already.
 func (s *Store) ExpectProvisional() error {
 	if err := s.usable(); err != nil {
 		return err
 	}
+	s.expecting.Store(true)
 	s.mu.Lock()
 	known := s.state.Provisional
 	s.state.Provisional = true

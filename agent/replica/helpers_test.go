@@ -66,6 +66,11 @@ var anyMessage = forge.Variety{V2: true, IPv6: true, PropertyCRC: true, Transact
 
 // makeLog makes up n messages from seed, with garbage behind every BLANK.
 func makeLog(seed uint64, size wire.ByteSize, start wire.PhyOffset, n int, v forge.Variety) *sourceLog {
+	return makeLogOf(seed, size, start, n, func(r *rand.Rand) forge.Message { return forge.RandomMessage(r, v) })
+}
+
+// makeLogOf is makeLog of n messages that somebody else makes up.
+func makeLogOf(seed uint64, size wire.ByteSize, start wire.PhyOffset, n int, make func(*rand.Rand) forge.Message) *sourceLog {
 	r := rand.New(rand.NewPCG(seed, 1))
 	l := &sourceLog{
 		size: size, start: start,
@@ -73,7 +78,7 @@ func makeLog(seed uint64, size wire.ByteSize, start wire.PhyOffset, n int, v for
 		begins: map[wire.PhyOffset]wire.PhyOffset{}, blanks: map[wire.PhyOffset]wire.PhyOffset{},
 	}
 	for range n {
-		m := forge.RandomMessage(r, v)
+		m := make(r)
 		m.QueueOffset = r.Int64N(1 << 40)
 		at := l.end()
 		if room := at.SegmentBase(size).Add(size).Sub(at); m.Size()+commitlog.BlankSize > room {

@@ -14,7 +14,8 @@ import (
 // endMark is the verified end as the next process finds it if this one is
 // killed: DIR/.haagent/verified, 8 bytes of offset and their complement, big
 // endian. It is written at each move and never synced, so it means nothing once
-// the machine was started again.
+// the machine was started again. With AckDisk it says nothing: what counts there is
+// on disk.
 //
 // Without it nobody could tell after a kill whether zeros at the end of the
 // last message, or behind a BLANK, had come or were there from birth.

@@ -42,7 +42,7 @@ func (s *Store) recover() error {
 	if err := s.cut(segments, end, damage || suspect); err != nil {
 		return fmt.Errorf("cut the log back to %d: %w", end, err)
 	}
-	if err := s.mark.write(end); err != nil {
+	if err := s.markEnd(end); err != nil {
 		return err
 	}
 	s.setEnds(end)
@@ -74,21 +74,29 @@ func (s *Store) recall() (err error) {
 // everything is the limit of a walk that has none.
 const everything wire.PhyOffset = math.MaxInt64
 
-// believable returns where the walk has to stop. After a kill that is where the
-// mark is: what lies behind it may be whole and still be provisional, so that the
-// source may have changed it since. After a crash of the machine nobody knows how
-// far the log was verified, and whole messages are believed, unless provisional
-// ones may be among them. Where a sync has failed only what is known to be synced
-// counts, because what the page cache shows behind it may never get to the disk.
+// markEnd sets the mark of the verified end anew. With AckDisk there is none: it
+// would be written for nothing, and found as it once was after a crash that the
+// kernel survived.
+func (s *Store) markEnd(end wire.PhyOffset) error {
+	if s.opt.Ack == AckDisk {
+		end = wire.NoOffset
+	}
+	return s.mark.write(end)
+}
+
+// believable returns where the walk has to stop. Provisional messages may be
+// whole, and the source may have changed them since: where there may be any, only
+// what is known to be verified counts. Where a sync has failed only what is known
+// to be synced counts, because what the page cache shows behind it may never get to
+// the disk. Otherwise whole messages are believed, since neither the state nor the
+// mark need be the latest: the disk may have lost what was not synced.
 // suspect says that what is cut off may be wanted.
 func (s *Store) believable(start wire.PhyOffset) (limit wire.PhyOffset, suspect bool) {
 	switch {
 	case s.opt.OnlySynced || s.state.Unsynced:
 		return max(s.state.VerifiedEnd, start), true
-	case s.marked:
-		return max(s.known, start), false
 	case s.state.Provisional:
-		return max(s.state.VerifiedEnd, start), true
+		return max(s.known, start), !s.marked
 	}
 	return everything, false
 }
@@ -164,7 +172,7 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 		if last.end > limit {
 			return min(last.at, limit), false, nil
 		}
-		if s.state.Boot != s.boot && last.end > s.known && (!last.wellFormed || last.at > max(end, s.known)) {
+		if last.end > s.known && (!last.wellFormed || last.at > max(end, s.known)) {
 			return s.least(end, last), true, nil
 		}
 		full.base, full.stored = last.at.SegmentBase(s.opt.SegmentSize), last.stored

@@ -89,6 +89,7 @@ type Store struct {
 	lastMessage                     atomic.Int64 // start of the last verified message
 	lastStored                      atomic.Int64 // its STORETIMESTAMP, Unix milliseconds
 	messages                        atomic.Int64 // verified since Open
+	expecting                       atomic.Bool  // provisional bytes are about to be appended
 
 	// Locks are taken in this order.
 	layout  sync.Mutex // held while segments come and go, and while that is checked
@@ -101,6 +102,7 @@ type Store struct {
 	state  State            // guarded by mu
 	newDir bool             // a segment was born or removed since the last directory sync; guarded by mu
 	failed error            // the first failed sync; guarded by mu
+	doubts wire.PhyOffset   // end of the last message that looks like one with lost pages; guarded by mu
 	closed bool             // guarded by mu
 
 	nudge     chan struct{} // wakes Run; one slot

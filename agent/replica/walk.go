@@ -16,7 +16,8 @@ type walk struct {
 	window []byte         // the segment's bytes from base to where bytes are known to be
 	rec    *commitlog.Record
 
-	messages   int64 // passed
+	messages   int64          // passed
+	doubtful   wire.PhyOffset // end of the last one that a crash of the machine would make us doubt, else 0
 	last       wire.PhyOffset
 	lastStored commitlog.Millis
 }
@@ -32,6 +33,9 @@ func (w *walk) run() error {
 			w.last, w.lastStored = w.at, w.rec.StoreTimestamp
 			w.at = w.rec.End()
 			w.messages++
+			if !w.rec.WellFormed() {
+				w.doubtful = w.at
+			}
 		case errors.Is(err, commitlog.ErrSegmentEnd):
 			// The bytes behind a BLANK belong to the segment too: wait for them all.
 			if wire.ByteSize(len(w.window)) < w.end.Sub(w.base) {
