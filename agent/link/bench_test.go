@@ -96,6 +96,8 @@ func (c constant) Listen() (moved <-chan struct{}, stop func()) { return nil, fu
 
 func (c constant) Want(bool) {}
 
+func (c constant) Tells() bool { return false }
+
 // catchUpOnce copies the log into a new replica.
 func catchUpOnce(b *testing.B, addr string, end wire.PhyOffset, security *link.Security) time.Duration {
 	b.Helper()

@@ -18,6 +18,7 @@ import (
 	"github.com/haagent/haagent/agent/forge"
 	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/source"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -64,6 +65,8 @@ func (w *word) Listen() (moved <-chan struct{}, stop func()) { return w.moved, f
 
 func (w *word) Want(bool) {}
 
+func (w *word) Tells() bool { return false }
+
 func (w *word) say(end wire.PhyOffset) {
 	w.end.Store(int64(end))
 	select {
@@ -86,6 +89,7 @@ type masterOptions struct {
 	unknown  bool // nobody says the segment size of an empty log
 	config   *metadata.Snapshotter
 	timing   link.Timing
+	limits   *pace.Limits
 }
 
 // master is a broker with its agent: a forged store, the source, the server.
@@ -213,7 +217,8 @@ func (m *master) run() {
 		m.opt.addr = m.addr
 	}
 	m.server = link.NewServer(link.ServerOptions{Listener: l, Security: m.opt.security, Self: m.opt.identity, Source: m.src, Acks: m.table,
-		Epoch: func() int64 { return m.opt.epoch }, Admit: m.opt.admit, Config: m.opt.config, Timing: m.opt.timing})
+		Limits: m.opt.limits,
+		Epoch:  func() int64 { return m.opt.epoch }, Admit: m.opt.admit, Config: m.opt.config, Timing: m.opt.timing})
 	m.background(m.src.Run, m.server.Run)
 }
 

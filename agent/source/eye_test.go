@@ -43,6 +43,8 @@ func (w *word) Listen() (moved <-chan struct{}, stop func()) { return nil, func(
 
 func (w *word) Want(unconfirmed bool) { w.wanted = unconfirmed }
 
+func (w *word) Tells() bool { return false }
+
 // newEye returns an eye on o.Dir with an authority that knows nothing yet.
 func newEye(t check, o Options) *eye {
 	e := &eye{t: t, now: time.Unix(1_700_000_000, 0), word: &word{end: wire.NoOffset}}

@@ -115,6 +115,7 @@ func (r *running) untilWell() {
 type authority struct {
 	end    atomic.Int64
 	wanted atomic.Bool
+	tells  atomic.Bool
 	moved  chan struct{}
 }
 
@@ -129,6 +130,8 @@ func (a *authority) End() wire.PhyOffset { return wire.PhyOffset(a.end.Load()) }
 func (a *authority) Listen() (moved <-chan struct{}, stop func()) { return a.moved, func() {} }
 
 func (a *authority) Want(unconfirmed bool) { a.wanted.Store(unconfirmed) }
+
+func (a *authority) Tells() bool { return a.tells.Load() }
 
 func (a *authority) say(end wire.PhyOffset) {
 	a.end.Store(int64(end))

@@ -24,6 +24,9 @@ type Authority interface {
 	// Want says whether a last record waits for being confirmed, so that asking
 	// the broker is worth it. It is called on each change and must not block.
 	Want(unconfirmed bool)
+	// Tells says whether End moves by itself as soon as something was stored, so
+	// that looking for it meanwhile is of little use. It must be cheap.
+	Tells() bool
 }
 
 // Options say where the log lies and who knows more about it.

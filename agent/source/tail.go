@@ -109,8 +109,12 @@ func (t *tail) run(ctx context.Context) {
 		now := time.Now()
 		pause := t.turn(ctx, now)
 		if pause > 0 && pause < time.Millisecond {
-			t.nap(pause)
-			pause = 0
+			if t.opt.Authority != nil && t.opt.Authority.Tells() {
+				pause = time.Millisecond // cut short by its word, and a nap is not
+			} else {
+				t.nap(pause)
+				pause = 0
+			}
 		}
 		if pause == 0 {
 			t.poll(moved)

@@ -95,6 +95,7 @@ type Authority struct {
 
 	end    atomic.Int64  // PhyOffset
 	wanted atomic.Bool   // a last record waits for being confirmed
+	tells  atomic.Bool   // as Tells
 	asking chan struct{} // one slot: Want(true) was called
 	again  chan struct{} // one slot: look at the broker now
 
@@ -148,6 +149,11 @@ func (a *Authority) Want(unconfirmed bool) {
 		wake.Send(a.asking)
 	}
 }
+
+// Tells says whether End moves as soon as a message was stored. A SYNC_MASTER
+// sends at once to a slave that it waits for, which the Relay is while it is
+// connected; an ASYNC_MASTER takes up to 100 ms.
+func (a *Authority) Tells() bool { return a.tells.Load() }
 
 // Status returns what is known about the broker.
 func (a *Authority) Status() AuthorityStatus {

@@ -18,6 +18,10 @@ import (
 const (
 	firstAskPause = time.Millisecond
 	maxAskPause   = 50 * time.Millisecond
+	// tellPause is how long a broker that tells its end by itself may be silent
+	// before it is asked all the same. An answer takes some of them milliseconds of
+	// a processor that their producers need.
+	tellPause = 20 * time.Millisecond
 )
 
 // authoritySession is a time in which the broker keeps its role and its name.
@@ -95,7 +99,7 @@ func (s *authoritySession) ask(ctx context.Context) error {
 	defer look.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	pause, asked := firstAskPause, time.Now()
+	pause, asked, told := firstAskPause, time.Now(), s.a.End()
 	for {
 		var err error
 		var moved bool
@@ -108,11 +112,19 @@ func (s *authoritySession) ask(ctx context.Context) error {
 			moved, err = s.look(ctx)
 		case <-s.a.asking:
 			// At once, but not more often than the end can move in.
-			pause = firstAskPause
-			next.Reset(max(0, firstAskPause-time.Since(asked)))
+			if pause = firstAskPause; s.a.Tells() {
+				next.Reset(tellPause)
+			} else {
+				next.Reset(max(0, firstAskPause-time.Since(asked)))
+			}
 			continue
 		case <-next.C:
 			if !s.a.wanted.Load() {
+				continue
+			}
+			if now := s.a.End(); s.a.Tells() && now != told {
+				told = now
+				next.Reset(tellPause)
 				continue
 			}
 			moved, err = s.end(ctx)
@@ -125,6 +137,9 @@ func (s *authoritySession) ask(ctx context.Context) error {
 			pause = firstAskPause
 		} else {
 			pause = min(2*pause, maxAskPause)
+		}
+		if told = s.a.End(); s.a.Tells() {
+			pause = max(pause, tellPause)
 		}
 		next.Reset(pause)
 	}

@@ -47,7 +47,9 @@ func (x *relaySession) attempt(ctx context.Context) (fruitful bool, err error) {
 	since := time.Now()
 	x.r.change(func(st *RelayStatus) { st.Connected, st.Reason, st.Problem = true, "", nil })
 	x.s.a.streaming(nil)
+	x.s.a.tells.Store(true)
 	err = x.serve(ctx, links, last)
+	x.s.a.tells.Store(false)
 	x.r.remember(x.s)
 	var few errTooFew
 	if errors.As(err, &few) {
