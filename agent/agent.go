@@ -75,6 +75,10 @@ func (a *Agent) SetLimits(limit, catchup wire.ByteSize) error {
 	return nil
 }
 
+// Reloaded is told how each later reading of the configuration went; it is in the
+// metrics.
+func (a *Agent) Reloaded(err error) { a.counts.Reloaded(err) }
+
 // errDone ends the whole agent without an error: the replica was promoted.
 var errDone = errors.New("done")
 

@@ -3,6 +3,7 @@ package control
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/haagent/haagent/agent/acks"
@@ -17,6 +18,9 @@ type Counts struct {
 	Received, Sent meter.Traffic    // of the log, over the network
 	Fsync          *meter.Histogram // syncs of segments
 	Divergences    meter.Counter    // how often the source turned out to be another log
+
+	loaded atomic.Int64 // when the configuration was last read with success, Unix milliseconds
+	stale  atomic.Bool  // a later reading failed
 
 	reconnects map[string]*meter.Counter // by reason; the keys never change
 	waits      map[string]*meter.Counter // by answer; the keys never change
@@ -43,6 +47,7 @@ var spans = []time.Duration{
 // can be.
 func NewCounts() *Counts {
 	c := &Counts{Fsync: meter.NewHistogram(spans...), reconnects: map[string]*meter.Counter{lost: {}}, waits: map[string]*meter.Counter{failedWait: {}}}
+	c.Reloaded(nil) // it was read, or there would be no agent
 	latency := meter.NewHistogram(spans...)
 	c.Received.Latency, c.Sent.Latency = latency, latency // an agent does one of both
 	for _, s := range state.All() {
@@ -63,6 +68,14 @@ func (c *Counts) Reconnect(err error) {
 		return
 	}
 	c.reconnects[lost].Add(1)
+}
+
+// Reloaded notes that the configuration was read again, and how that went.
+func (c *Counts) Reloaded(err error) {
+	if err == nil {
+		c.loaded.Store(time.Now().UnixMilli())
+	}
+	c.stale.Store(err != nil)
 }
 
 // waited counts how a wait was answered.

@@ -27,7 +27,7 @@ func (s Status) Line() string {
 	case state.Observing:
 		line += fmt.Sprintf(", %d members", len(s.Members))
 	}
-	if s.State.Stuck() && s.Code != "" {
+	if s.State.Stuck() && s.Code != "" && s.Code != string(s.State) {
 		line += " (" + s.Code + ")"
 	}
 	if s.Reason != "" {

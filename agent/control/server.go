@@ -3,8 +3,10 @@
 // state.
 //
 //	GET  /v1/status   Status as JSON                 --http and socket
+//	GET  /metrics     for Prometheus                 --http and socket
+//	GET  /            the status for people, HTML    --http and socket
 //	GET  /healthz     200 while the process works    --http and socket
-//	GET  /readyz      200 in streaming and serving   --http and socket
+//	GET  /readyz      200 where the whole job is done, one line that says how it is
 //	GET  /v1/wait     WaitAnswer as JSON             --http and socket
 //	POST /v1/promote  Promotion as JSON              socket only
 //
@@ -117,13 +119,16 @@ func (h Handlers) readMux(stopping context.Context) *http.ServeMux {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, h.Status()) })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		code := http.StatusServiceUnavailable
-		now := h.Status().State
-		if now.Ready() {
+		s, code := h.Status(), http.StatusServiceUnavailable
+		if s.State.Ready() {
 			code = http.StatusOK
 		}
-		answer(w, code, now)
+		say(w, code, "text/plain; charset=utf-8", []byte(s.Line()+"\n"))
 	})
+	mux.HandleFunc("GET /{$}", page)
+	if h.Counts != nil {
+		mux.Handle("GET /metrics", h.metricsHandler())
+	}
 	return mux
 }
 
@@ -153,10 +158,17 @@ func answer(w http.ResponseWriter, code int, v any) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
+	say(w, code, "application/json", append(b, '\n'))
+}
+
+// say answers with a body. A peer that has gone away is its own problem.
+func say(w http.ResponseWriter, code int, mediaType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", mediaType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	// A peer that has gone away is its own problem.
-	if _, err := w.Write(append(b, '\n')); err != nil {
+	if _, err := w.Write(body); err != nil {
 		return
 	}
 }

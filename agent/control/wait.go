@@ -117,11 +117,13 @@ var notMaster = Failure{
 // end of the server.
 func (h Handlers) wait(stopping context.Context, w http.ResponseWriter, r *http.Request) {
 	if h.Wait == nil {
+		h.Counts.waited(failedWait)
 		answer(w, http.StatusConflict, notMaster)
 		return
 	}
 	req, err := parseWait(r)
 	if err != nil {
+		h.Counts.waited(failedWait)
 		answer(w, http.StatusBadRequest, Failure{Error: err.Error(), Code: "bad_request",
 			Try: fmt.Sprintf("GET /v1/wait?offset=N|now&acks=1..%d&timeout=%s", MaxWaitAcks, DefaultWaitTimeout)})
 		return
@@ -140,13 +142,17 @@ func (h Handlers) wait(stopping context.Context, w http.ResponseWriter, r *http.
 	}
 	switch {
 	case err != nil:
+		h.Counts.waited(failedWait)
 		answer(w, http.StatusConflict, failureOf(err))
 	case a.Result == acks.NotMaster:
+		h.Counts.waited(failedWait)
 		answer(w, http.StatusConflict, notMaster)
 	case a.Result == acks.FlushSlaveTimeout && errors.Is(ctx.Err(), context.Canceled):
 		// The time is not over: nobody may take this for a verdict on the replicas.
+		h.Counts.waited(failedWait)
 		answer(w, http.StatusServiceUnavailable, Failure{Error: "this agent is stopping", Code: "stopping", Try: "ask again once it runs"})
 	default:
+		h.Counts.waited(string(a.Result))
 		answer(w, httpStatus(a.Result), a)
 	}
 }
