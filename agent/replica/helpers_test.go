@@ -70,7 +70,7 @@ func makeLog(seed uint64, size wire.ByteSize, start wire.PhyOffset, n int, v for
 }
 
 // makeLogOf is makeLog of n messages that somebody else makes up.
-func makeLogOf(seed uint64, size wire.ByteSize, start wire.PhyOffset, n int, make func(*rand.Rand) forge.Message) *sourceLog {
+func makeLogOf(seed uint64, size wire.ByteSize, start wire.PhyOffset, n int, next func(*rand.Rand) forge.Message) *sourceLog {
 	r := rand.New(rand.NewPCG(seed, 1))
 	l := &sourceLog{
 		size: size, start: start,
@@ -78,7 +78,7 @@ func makeLogOf(seed uint64, size wire.ByteSize, start wire.PhyOffset, n int, mak
 		begins: map[wire.PhyOffset]wire.PhyOffset{}, blanks: map[wire.PhyOffset]wire.PhyOffset{},
 	}
 	for range n {
-		m := make(r)
+		m := next(r)
 		m.QueueOffset = r.Int64N(1 << 40)
 		at := l.end()
 		if room := at.SegmentBase(size).Add(size).Sub(at); m.Size()+commitlog.BlankSize > room {
