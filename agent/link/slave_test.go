@@ -18,6 +18,7 @@ import (
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/metadata"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -37,6 +38,7 @@ type slaveOptions struct {
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	offer     func(metadata.Snapshot) error
 	retention bool
+	limits    *pace.Limits
 }
 
 // slave is a replica and its follower.
@@ -114,7 +116,8 @@ func (s *slave) run() {
 		target = func() (link.Target, error) { return link.Target{Node: "master", Addr: s.addr}, nil }
 	}
 	o := link.FollowerOptions{Security: s.opt.security, Self: link.Identity{Node: s.opt.node, Version: "test"}, Ack: s.opt.ack, Target: target, Changed: s.changed,
-		Store: s.store, Offer: s.opt.offer, Dial: s.opt.dial, Timing: s.opt.timing, OnState: s.onState}
+		Limits: s.opt.limits,
+		Store:  s.store, Offer: s.opt.offer, Dial: s.opt.dial, Timing: s.opt.timing, OnState: s.onState}
 	if s.opt.retention {
 		o.Retention = func(sourceMin wire.PhyOffset) error { _, err := s.store.DropBefore(sourceMin); return err }
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/pace"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/agent/stock"
@@ -53,6 +54,7 @@ type slaveOptions struct {
 	want    stock.Expectation
 	noFlush bool // nothing is synced before flush
 	retain  func(*replica.Store) func(wire.PhyOffset) error
+	limits  *pace.Limits
 }
 
 // follow starts a slave of m; it is stopped with the test.
@@ -74,7 +76,7 @@ func follow(t testing.TB, m *fakeMaster, o slaveOptions) *testSlave {
 		t.Fatal(err)
 	}
 	s := &testSlave{t: t, dir: o.dir, store: store, lock: lock}
-	opt := stock.FollowerOptions{Store: store, Want: o.want, Timing: o.timing, Dial: o.dial, OnState: s.note}
+	opt := stock.FollowerOptions{Limits: o.limits, Store: store, Want: o.want, Timing: o.timing, Dial: o.dial, OnState: s.note}
 	if o.blind {
 		opt.Want.HAAddr = m.haPort.Addr().String()
 	} else {
