@@ -18,7 +18,7 @@ func (a *Agent) openStockPorts(ctx context.Context) (_ *stockPorts, err error) {
 			p.close()
 		}
 	}()
-	p.registry = stock.NewRegistry(stock.RegistryOptions{Find: p.find, Log: a.log})
+	p.registry = stock.NewRegistry(stock.RegistryOptions{Find: p.find, Vet: stock.VetSlave, Log: a.log})
 	if bind := a.cfg.HABind; bind != "" {
 		l, err := listen(ctx, "ha-bind", bind, "")
 		if err != nil {

@@ -2,6 +2,7 @@ package stock
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -27,6 +28,9 @@ type RegistryOptions struct {
 	// Find returns the master of a group. The error says in words why there is none
 	// now. It must not block.
 	Find func(cluster, brokerName string) (GroupMaster, error)
+	// Vet, where not nil, returns why the slave broker at an address must not follow
+	// a master (VetSlave). It may take a few seconds, as long as ctx lasts.
+	Vet func(ctx context.Context, slave string, master GroupMaster) error
 	// Now is the clock; time.Now where nil.
 	Now func() time.Time
 	// Log is told who registers; nobody where nil.

@@ -71,6 +71,9 @@ func (r *Registry) register(ctx context.Context, from net.Addr, req remoting.Com
 		return answer
 	}
 	master, err := r.opt.Find(b.cluster, b.name)
+	if err == nil {
+		err = r.vet(ctx, from, b, master)
+	}
 	if err != nil {
 		r.say(b, told{why: err.Error()})
 		return answer

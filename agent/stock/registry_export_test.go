@@ -1,6 +1,16 @@
 package stock
 
-import "github.com/haagent/haagent/wire/remoting"
+import (
+	"context"
+	"time"
+
+	"github.com/haagent/haagent/wire/remoting"
+)
+
+// VetPatiently is VetSlave on a machine that is slow.
+func VetPatiently(ctx context.Context, addr string, master GroupMaster) error {
+	return vetSlave(ctx, addr, master, time.Minute)
+}
 
 // ReadRegistration takes a registration apart and returns the number of queues
 // for reading, by topic.
