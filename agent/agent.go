@@ -33,6 +33,7 @@ type Agent struct {
 	promotions chan promotion
 	socket     sync.Once              // the control socket is served from the first opened store on
 	serving    atomic.Pointer[master] // what answers waits, in the master role
+	pulse      pulse                  // of the slave role's looks at its store
 }
 
 // promotion is a request to hand the replica over, and where its answer goes.

@@ -59,7 +59,7 @@ var rooms = []room{
 		"what can be said of options is told by a table: it knows no command line and no agent"},
 	{"cmd/haagent", []string{"cmd/haagent/options", "wire", "wire/remoting", "agent", "agent/state", "agent/acks", "agent/link", "discovery", "agent/commitlog", "agent/replica", "agent/stock", "agent/control", "agent/verify", "agent/forge",
 		"github.com/urfave/cli/v2", "github.com/lmittmann/tint", "github.com/mattn/go-isatty", "github.com/vbauerster/mpb/v8", "github.com/dustin/go-humanize",
-		"golang.org/x/sync"}, "the only place that knows the command line and the terminal"},
+		"github.com/coreos/go-systemd/v22", "golang.org/x/sync"}, "the only place that knows the command line and the terminal"},
 	{"agent/brokertest", []string{"wire"}, "it starts Java brokers for tests of every room, and so must not depend on what is tested"},
 }
 

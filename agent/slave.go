@@ -288,7 +288,9 @@ func (a *Agent) announce(edit func(*Member)) {
 func (a *Agent) watchStore(ctx context.Context, store *replica.Store, config *metadataLoop) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
+	defer a.pulse.rest()
 	for {
+		a.pulse.turn(turnWithin)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -50,15 +50,16 @@ func runAgent(c *cli.Context) error {
 		return placed(set, err)
 	}
 	log.Info("haagent", "version", version, "role", string(cfg.Role), "dir", cfg.Dir, "ack", string(cfg.Ack))
-	return placed(set, runWithProgress(c.Context, a, screen, log))
+	return placed(set, runWithProgress(c.Context, a, newSupervisor(a, nil, log), screen, log))
 }
 
 // errEnded ends the progress display with the agent.
 var errEnded = errors.New("ended")
 
-// runWithProgress runs the agent and shows how it gets on beside it.
-func runWithProgress(ctx context.Context, a *agent.Agent, screen *screen, log *slog.Logger) error {
-	group, show := errgroup.WithContext(ctx)
+// runWithProgress runs the agent until ctx ends, and tells how it gets on beside it,
+// until it has ended.
+func runWithProgress(ctx context.Context, a *agent.Agent, supervisor *supervisor, screen *screen, log *slog.Logger) error {
+	group, show := errgroup.WithContext(context.WithoutCancel(ctx))
 	group.Go(func() error {
 		if err := a.Run(ctx); err != nil {
 			return err
@@ -66,6 +67,10 @@ func runWithProgress(ctx context.Context, a *agent.Agent, screen *screen, log *s
 		return errEnded
 	})
 	group.Go(func() error { return showProgress(show, a.Status, screen, log) })
+	group.Go(func() error {
+		supervisor.Run(show, ctx.Done())
+		return nil
+	})
 	if err := group.Wait(); !errors.Is(err, errEnded) {
 		return err
 	}
