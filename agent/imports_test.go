@@ -57,8 +57,9 @@ var rooms = []room{
 	{"discovery", []string{"github.com/hashicorp/memberlist"}, "gossip knows members, not logs"},
 	{"cmd/haagent/options", []string{"wire", "wire/remoting", "github.com/goccy/go-yaml", "github.com/dustin/go-humanize"},
 		"what can be said of options is told by a table: it knows no command line and no agent"},
-	{"cmd/haagent", []string{"cmd/haagent/options", "wire", "wire/remoting", "agent", "agent/state", "agent/acks", "agent/link", "discovery", "agent/commitlog", "agent/replica", "agent/stock", "agent/control", "agent/verify", "agent/forge",
-		"github.com/urfave/cli/v2", "github.com/lmittmann/tint", "github.com/mattn/go-isatty", "github.com/vbauerster/mpb/v8", "github.com/dustin/go-humanize",
+	{"cmd/haagent/logs", []string{"github.com/lmittmann/tint"}, "how lines are written has nothing to do with what they say"},
+	{"cmd/haagent", []string{"cmd/haagent/options", "cmd/haagent/logs", "wire", "wire/remoting", "agent", "agent/state", "agent/acks", "agent/link", "discovery", "agent/commitlog", "agent/replica", "agent/stock", "agent/control", "agent/verify", "agent/forge",
+		"github.com/urfave/cli/v2", "github.com/mattn/go-isatty", "github.com/vbauerster/mpb/v8", "github.com/dustin/go-humanize",
 		"github.com/coreos/go-systemd/v22", "golang.org/x/sync"}, "the only place that knows the command line and the terminal"},
 	{"agent/brokertest", []string{"wire"}, "it starts Java brokers for tests of every room, and so must not depend on what is tested"},
 }

@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"time"
 
-	"github.com/lmittmann/tint"
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent"
-	"github.com/haagent/haagent/agent/control"
 )
 
 // runAgent is the command without a name: the agent in the foreground.
@@ -50,7 +46,7 @@ func runAgent(c *cli.Context) error {
 		return placed(set, err)
 	}
 	log.Info("haagent", "version", version, "role", string(cfg.Role), "dir", cfg.Dir, "ack", string(cfg.Ack))
-	return placed(set, runWithProgress(c.Context, a, newSupervisor(a, nil, log), screen, log))
+	return placed(set, counting(log, func() error { return runWithProgress(c.Context, a, newSupervisor(a, nil, log), screen, log) }))
 }
 
 // errEnded ends the progress display with the agent.
@@ -75,50 +71,6 @@ func runWithProgress(ctx context.Context, a *agent.Agent, supervisor *supervisor
 		return err
 	}
 	return nil
-}
-
-// showProgress draws a bar while catching up on a terminal, and writes a line
-// every ten seconds elsewhere.
-func showProgress(ctx context.Context, status func() control.Status, screen *screen, log *slog.Logger) error {
-	every := 10 * time.Second
-	if screen.terminal {
-		every = 250 * time.Millisecond
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	defer screen.hideBar()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		s := status()
-		if screen.terminal {
-			screen.showBar(s)
-			continue
-		}
-		log.Info("progress", "state", string(s.State), "verified", s.Offsets.Verified, "acked", s.Offsets.Acked,
-			"source", s.Offsets.Source, "lagBytes", s.LagBytes, "bytesPerSecond", int64(s.BytesPerSecond))
-	}
-}
-
-// newLogger writes to the screen: colours on a terminal, text for journald and
-// files, JSON on request.
-func newLogger(w *screen, level, format string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, &agent.ConfigError{Key: "log-level", Value: level, Why: "no such level", Try: "give debug, info, warn or error"}
-	}
-	switch {
-	case format == "json":
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
-	case format == "auto" && w.terminal:
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != ""})), nil
-	case format == "auto", format == "text":
-		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
-	}
-	return nil, &agent.ConfigError{Key: "log-format", Value: format, Why: "no such format", Try: "give auto, text or json"}
 }
 
 func isTerminal(w any) bool {
