@@ -19,7 +19,7 @@ import (
 
 func configCommand() *cli.Command {
 	return &cli.Command{
-		Name: "config", Usage: "show or check what an agent is told: config show, config check",
+		Name: "config", Usage: "show or check what an agent is told: config show, config check", HideHelpCommand: true,
 		Subcommands: []*cli.Command{
 			{
 				Name: "show", Usage: "print the value of every option, and where it was given",

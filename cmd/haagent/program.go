@@ -23,7 +23,7 @@ func program(app *cli.App) options.Program {
 func commandsOf(commands []*cli.Command) []options.Command {
 	var list []options.Command
 	for _, c := range commands {
-		if c.Hidden {
+		if c.Hidden || c.Name == "help" { // the library adds help when it runs
 			continue
 		}
 		list = append(list, options.Command{Name: c.Name, Usage: c.Usage, Args: c.ArgsUsage, Description: c.Description,

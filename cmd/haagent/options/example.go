@@ -58,5 +58,8 @@ func exampleValue(o Option) string {
 	if o.Kind == List {
 		return "[" + strings.ReplaceAll(o.Example, ",", ", ") + "]"
 	}
+	if o.Kind == Switch {
+		return o.Example
+	}
 	return quote(o.Example)
 }

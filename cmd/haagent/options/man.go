@@ -223,7 +223,7 @@ func (p Program) man5() string {
 
 Lists are written with brackets or as text with commas. Times have a unit (500ms, 10s, 72h), sizes may have one (64MiB, 1GiB).
 
-The file is read strictly. A key that is no option, a key given twice, a value of the wrong type or out of range, anchors, tags and nesting are refused with exit status 3, in one line that says file, line, key and what is wrong. It may have 256 KiB.
+The file is read strictly. A key that is no option, a key given twice, a value of the wrong type or out of range, anchors, tags and nesting are refused with exit status 3, in one line that says file, line, key and what is wrong. It may have 64 KiB.
 
 Keys that take effect on reload are read again on SIGHUP. Others that have changed are named in the log and wait for a restart.`)
 	m.section("KEYS")

@@ -105,7 +105,7 @@ The YAML file is flat: one key for each option, which is the flag's name. Lists
 are written as ` + "`join: [10.0.0.5, 10.0.0.6]`" + ` or as text with commas. It is read
 strictly: a key that is no option, a key given twice, a value of the wrong type or
 out of range, anchors, tags and nesting are refused, in one line that says file,
-line, key and what is wrong, with exit code 3. It may have 256 KiB. Paths are
+line, key and what is wrong, with exit code 3. It may have 64 KiB. Paths are
 relative to where the agent was started.
 
 An empty variable of the environment is as good as none. One that begins with

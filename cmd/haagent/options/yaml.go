@@ -1,6 +1,7 @@
 package options
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,12 +14,14 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
+// Limits of a file, far above what all options with all their comments take. The
+// parser takes time that grows with the square of the entries, and calls itself
+// for each thing within another.
 const (
-	// maxFile is more than all options with all their comments take.
-	maxFile = 256 << 10
-	// maxDepth bounds the brackets that may be open at once: the parser calls
-	// itself for each.
-	maxDepth = 64
+	maxFile    = 64 << 10 // bytes
+	maxEntries = 512      // lines that are no comments
+	maxLine    = 2 << 10  // bytes
+	maxDepth   = 64       // brackets open at once
 )
 
 // ReadSmall reads a regular file of at most limit bytes. It is looked at before
@@ -71,6 +74,7 @@ func ParseYAML(table []Option, name string, text []byte) ([]Value, error) {
 	if line, why := unfit(text); why != "" {
 		return nil, p.fail(line, "", "", why, "write one option a line, as in: role: slave")
 	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // some editors begin files with it
 	file, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, p.syntax(err)
@@ -93,18 +97,28 @@ func ParseYAML(table []Option, name string, text []byte) ([]Value, error) {
 
 // unfit finds what must not get to the parser.
 func unfit(text []byte) (line int, why string) {
-	line = 1
-	depth := 0
-	for _, b := range text {
-		switch b {
-		case '\n':
-			line++
-		case '[', '{':
-			depth++
-		case ']', '}':
-			depth = max(0, depth-1)
-		case 0:
-			return line, "holds a NUL byte, this is no text"
+	depth, entries := 0, 0
+	for content := range bytes.Lines(text) {
+		line++
+		content = bytes.TrimSpace(content)
+		if len(content) > maxLine {
+			return line, fmt.Sprintf("is longer than %d bytes", maxLine)
+		}
+		if len(content) > 0 && content[0] != '#' {
+			entries++
+		}
+		if entries > maxEntries {
+			return line, fmt.Sprintf("is one of more than %d lines", maxEntries)
+		}
+		for _, b := range content {
+			switch b {
+			case '[', '{':
+				depth++
+			case ']', '}':
+				depth = max(0, depth-1)
+			case 0:
+				return line, "holds a NUL byte, this is no text"
+			}
 		}
 		if depth > maxDepth {
 			return line, "has too many open brackets"
