@@ -14,5 +14,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runMainVariable) != "" {
 		main() // does not return
 	}
+	if os.Getenv(hangVariable) != "" {
+		os.Exit(untilSignalled(hang))
+	}
 	os.Exit(m.Run())
 }
