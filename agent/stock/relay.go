@@ -150,6 +150,14 @@ func maxGap(cfg BrokerConfig) wire.ByteSize {
 	return byDefault
 }
 
+// slaveTimeout is how long a broker waits for a slave before it tells a producer
+// that there was none.
+func slaveTimeout(cfg BrokerConfig) time.Duration {
+	const byDefault = 3000
+	p := properties{raw: cfg.Raw}
+	return max(time.Duration(p.number("slaveTimeout", byDefault)), 1) * time.Millisecond
+}
+
 // run relays to the broker of a session until ctx ends.
 func (r *Relay) run(ctx context.Context, s *authoritySession) error {
 	links, reason, problem := relayLinks(s.survey.Config, r.opt.N)
@@ -159,7 +167,7 @@ func (r *Relay) run(ctx context.Context, s *authoritySession) error {
 		<-ctx.Done()
 		return nil
 	}
-	x := &relaySession{r: r, s: s, links: links, gap: maxGap(s.survey.Config)}
+	x := &relaySession{r: r, s: s, links: links, gap: maxGap(s.survey.Config), stall: slaveTimeout(s.survey.Config)}
 	defer r.remember(s)
 	var watching sync.WaitGroup
 	defer watching.Wait()

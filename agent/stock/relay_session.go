@@ -22,6 +22,24 @@ type relaySession struct {
 	links int
 	gap   wire.ByteSize // as maxGap
 	doubt *state.Problem
+	// stall is how long replicas may ack nothing new although there is something:
+	// as long as the broker waits for a slave, so that nobody is refused who could
+	// still be told SEND_OK.
+	stall time.Duration
+	still *errStalled // what ended the last connections; nil: something else did
+}
+
+// errStalled ends connections because replicas that are in reach do not get on: one
+// that stands still keeps its connection, and the broker would take it for a slave.
+type errStalled struct {
+	rank  wire.PhyOffset
+	n     int
+	stall time.Duration
+}
+
+// Error implements error.
+func (e *errStalled) Error() string {
+	return fmt.Sprintf("%s in reach, but %d of them have acked nothing beyond %d for %s", count(e.n, "replica"), e.n, e.rank, e.stall)
 }
 
 // errTooFew ends connections because fewer replicas are in reach than must be.
@@ -52,8 +70,8 @@ func (x *relaySession) attempt(ctx context.Context) (fruitful bool, err error) {
 	x.s.a.tells.Store(false)
 	x.r.remember(x.s)
 	var few errTooFew
-	if errors.As(err, &few) {
-		x.r.waiting(few.Error(), nil)
+	if errors.As(err, &few) || errors.As(err, &x.still) {
+		x.r.waiting(err.Error(), nil)
 		x.s.a.streaming(err)
 		return true, retry.ErrAgain
 	}
@@ -83,9 +101,14 @@ func (x *relaySession) await(ctx context.Context) bool {
 	for {
 		inReach, rank := x.r.opt.Acks.Since(x.r.after, x.r.opt.N)
 		behind := x.s.a.End().Sub(max(rank, 0))
+		if inReach < x.r.opt.N || x.still != nil && rank != x.still.rank {
+			x.still = nil
+		}
 		switch {
 		case inReach < x.r.opt.N:
 			x.r.waiting(errTooFew{inReach, x.r.opt.N}.Error(), x.doubt)
+		case x.still != nil:
+			x.r.waiting(x.still.Error(), x.doubt)
 		case behind >= x.gap:
 			x.r.waiting(fmt.Sprintf("%d replicas are more than %s behind, which is too far for the local broker", x.r.opt.N, x.gap), x.doubt)
 		default:
@@ -177,7 +200,10 @@ func (x *relaySession) report(ctx context.Context, links []*endLink, last wire.P
 	defer deaf()
 	tick := time.NewTicker(x.s.a.timing.Heartbeat)
 	defer tick.Stop()
-	due := false
+	stalled := time.NewTimer(x.stall)
+	defer stalled.Stop()
+	var behind time.Time // since when the rank is where it is, below the end; zero: it is not
+	due, at := false, wire.NoOffset
 	for {
 		inReach, rank := x.r.opt.Acks.Since(x.r.after, x.r.opt.N)
 		if inReach < x.r.opt.N {
@@ -186,6 +212,15 @@ func (x *relaySession) report(ctx context.Context, links []*endLink, last wire.P
 		end := x.s.a.End()
 		if end == wire.NoOffset {
 			end = last // the session is about to end
+		}
+		switch {
+		case max(rank, 0) >= end:
+			behind = time.Time{}
+		case behind.IsZero() || rank != at:
+			behind, at = time.Now(), rank
+			stalled.Reset(x.stall)
+		case time.Since(behind) >= x.stall:
+			return &errStalled{rank, x.r.opt.N, x.stall}
 		}
 		now := min(max(rank, 0), end)
 		if now != last || due {
@@ -205,6 +240,7 @@ func (x *relaySession) report(ctx context.Context, links []*endLink, last wire.P
 			return nil
 		case <-moved:
 		case <-told:
+		case <-stalled.C:
 		case <-tick.C:
 			due = true
 		}
