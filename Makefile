@@ -3,6 +3,7 @@
 # make lint       everything that reads the code instead of running it
 # make generate   manual, completions, example file and reference, from the options
 # make fuzz       each fuzz target for FUZZTIME
+# make promcheck  alert rules and metrics, read by promtool
 # make bench      all benchmarks, catch-up against a stock slave included
 # make scale      gossip of 200 members in one process
 # make e2e-all    the tests against every supported broker version
@@ -15,6 +16,7 @@ GO           ?= go
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME     ?= 20s
 BENCHTIME    ?= 1s
+PROMTOOL     ?= promtool
 # Packages tested side by side. Several of them start brokers, which are Java: more
 # than a few at a time make each other miss their deadlines on small machines.
 TESTJOBS     ?= 1
@@ -74,6 +76,11 @@ $(LINTER)-$(LINTER_VERSION):
 	@mkdir -p $(TOOLS)
 	GOBIN=$(TOOLS) $(GO) install $(LINTER_MODULE)@$(LINTER_VERSION)
 	mv $(LINTER) $@
+
+# Alert rules and metrics as Prometheus reads them; promtool comes with its package.
+promcheck:
+	$(PROMTOOL) check rules packaging/prometheus/haagent.rules.yml
+	for f in agent/control/testdata/metrics-*.txt; do $(PROMTOOL) check metrics < $$f || exit 1; done
 
 fuzz:
 	@grep -rnE '^func Fuzz[A-Za-z0-9_]+\(' --include='*_test.go' agent cmd discovery wire | \
