@@ -264,7 +264,9 @@ func (p *stockPorts) untilOther(ctx context.Context, m *master, terms haTerms) {
 func (p *stockPorts) haOptions(m *master, terms haTerms) stock.HAServerOptions {
 	return stock.HAServerOptions{
 		Listener: p.ha.Lend(), CommitLogDir: p.a.cfg.CommitLogDir, SegmentSize: terms.size, Limits: m.a.limits,
-		End: func() wire.PhyOffset { return m.source.Ends().Confirmed }, Listen: m.source.Listen,
+		// Other than from a broker, a new slave gets the whole history.
+		Start: func() wire.PhyOffset { return m.source.Ends().Min },
+		End:   func() wire.PhyOffset { return m.source.Ends().Confirmed }, Listen: m.source.Listen,
 		Admit: func(ctx context.Context, remote net.Addr, request wire.PhyOffset) error {
 			return p.admit(ctx, m, remote, request)
 		},
@@ -276,6 +278,10 @@ func (p *stockPorts) haOptions(m *master, terms haTerms) stock.HAServerOptions {
 // agent may have started just now, and the broker's word is to come.
 const confirmPatience = 2 * time.Second
 
+// maxAhead is how far a slave can be ahead of what is confirmed where only the
+// confirmation is late.
+const maxAhead = 4 * wire.GiB
+
 // admit lets in a slave that asks for what is there. Where one is ahead it is
 // closed, and never just waited for until the log has grown: what it holds then
 // is not this log, and must not be acked.
@@ -285,6 +291,9 @@ func (p *stockPorts) admit(ctx context.Context, m *master, remote net.Addr, requ
 	late := time.NewTimer(confirmPatience)
 	defer late.Stop()
 	for request > 0 && m.source.Ends().Confirmed < request {
+		if end := m.source.Ends().Confirmed; end >= 0 && request > end.Add(maxAhead) {
+			return tooFar(request, end) // garbage, of scanners that must not fill the port
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

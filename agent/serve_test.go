@@ -261,6 +261,22 @@ func TestStockHA_MoreThanThereIs_I3(t *testing.T) {
 	}
 }
 
+// A slave that has nothing asks for 0 and gets everything, and not the last
+// segment alone, as a broker would give it.
+func TestStockHA_NewSlaveGetsAll(t *testing.T) {
+	t.Parallel()
+	b := newBeside(t, newTown(), nil)
+	for b.writer.End() < wire.PhyOffset(600*wire.KiB) {
+		b.grow(t, 10)
+	}
+	ha, _ := b.ports()
+	end := b.awaitServed(t)
+	s := follow(t, ha, "", 0)
+	s.take(end)
+	s.report(end)
+	b.awaitAcked(t, "127.0.0.1 "+end.String())
+}
+
 // A slave that is a little ahead just after the start of the agent is let in once
 // its bytes are confirmed.
 func TestStockHA_WaitsForConfirmation(t *testing.T) {

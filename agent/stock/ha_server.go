@@ -31,6 +31,10 @@ type HAServerOptions struct {
 	// End returns the confirmed end of the log: nothing at or beyond it is ever
 	// sent. wire.NoOffset says that it is not known yet.
 	End func() wire.PhyOffset
+	// Start, where not nil, returns where a slave begins that asks for 0, which
+	// those do that have nothing; wire.NoOffset: not known yet. Nil: at the start of
+	// the last segment, as with a stock master.
+	Start func() wire.PhyOffset
 	// Listen returns a channel that gets a value after End has moved, and a
 	// function that ends it; it is called once for each slave. Where it is nil, End
 	// is asked every 0.25 ms while data flows and at least every 10 ms while not.
@@ -117,7 +121,7 @@ func (o HAServerOptions) withDefaults() (HAServerOptions, error) {
 // HAServer serves a commit log to stock slaves as a stock master does:
 //
 //   - A slave's first 8 bytes are its request. 0 asks for the start of the last
-//     segment; any other offset is served from exactly there. Below the first
+//     segment, or for what Start says; any other offset is served from exactly there. Below the first
 //     segment and above the end there is nothing but heartbeats, until there is.
 //   - Frames hold at most Batch bytes and never cross the end of a segment.
 //   - After Heartbeat without a frame, an empty one tells the next offset.

@@ -106,7 +106,7 @@ func (c *haConn) write(ctx context.Context) (err error) {
 	for resolved := c.next != 0; ctx.Err() == nil; {
 		end := c.opt.End()
 		if !resolved && end >= 0 {
-			c.next, resolved = end.SegmentBase(c.opt.SegmentSize), true
+			c.next, resolved = c.start(end)
 		}
 		n, missing, now := wire.ByteSize(0), false, time.Now()
 		if resolved && !now.Before(c.due) {
@@ -130,6 +130,16 @@ func (c *haConn) write(ctx context.Context) (err error) {
 		w.wait(ctx, idle, missing, c.due.Sub(now))
 	}
 	return ctx.Err()
+}
+
+// start returns where a slave begins that has nothing; false where that is not
+// known yet.
+func (c *haConn) start(end wire.PhyOffset) (wire.PhyOffset, bool) {
+	if c.opt.Start == nil {
+		return end.SegmentBase(c.opt.SegmentSize), true
+	}
+	first := c.opt.Start()
+	return max(first, 0), first >= 0 && first <= end
 }
 
 // waiter waits for the log to grow.
