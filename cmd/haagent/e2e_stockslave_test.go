@@ -28,7 +28,7 @@ func TestStockSlave_FollowsThroughEverything(t *testing.T) {
 			mostlyOK(t, got)
 			sent[topic] = append(sent[topic], got...)
 		}
-		send("orders", 200, 1<<10)
+		send("orders", 200, 8<<10) // more than a segment: a new slave gets it all
 		n.driver.Consume(t, "billing", "orders", 60)
 		n.driver.CommitOffsets(t, "audit", "orders", map[int]int64{0: 4, 2: 7})
 		delayed := n.driver.Send(t, brokertest.SendSpec{Kind: brokertest.Delayed, Topic: "later", Count: 20})
