@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // Gossip is this agent's membership in a ring. Its methods may be called from
@@ -23,6 +25,9 @@ type Gossip struct {
 
 	meta        atomic.Pointer[[]byte] // of self, encoded
 	metaChanged chan struct{}          // one slot
+	keys        *memberlist.Keyring    // nil: there are none
+	seeds       atomic.Pointer[[]string]
+	seedsChange chan struct{} // one slot
 	listeners   listeners
 	started     atomic.Bool
 	trouble     atomic.Pointer[error] // see Trouble
@@ -76,11 +81,18 @@ func newGossip(opt Options, find lookup, local func() ([]localIP, error)) (*Goss
 	g := &Gossip{
 		opt: opt, log: opt.Log, socks: socks, adv: adv, find: find,
 		metaChanged: make(chan struct{}, 1),
+		seedsChange: make(chan struct{}, 1),
 		self:        opt.Self,
 		roster:      newRoster(opt.Self.Node),
 		claims:      newClaims(10 * opt.Timing.ProbeInterval),
 	}
 	g.meta.Store(&meta)
+	g.seeds.Store(&opt.Join)
+	if len(opt.Keys) > 0 {
+		if g.keys, err = memberlist.NewKeyring(opt.Keys, opt.Keys[0]); err != nil {
+			return nil, errors.Join(fmt.Errorf("take the keys: %w", err), socks.close())
+		}
+	}
 	g.self.Status, g.self.Since = Alive, time.Now()
 	g.advertiseAt(c)
 	return g, nil

@@ -43,14 +43,11 @@ type joiner struct {
 func (s *session) join(ctx context.Context) {
 	changed, stop := s.g.Listen()
 	defer stop()
-	j := &joiner{s: s, g: s.g, seeds: s.g.opt.Join, logged: make(map[string]bool)}
-	if len(j.seeds) == 0 {
-		j.quiet = true
-		j.seeds = []string{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), DefaultPort).String()}
-	}
+	j := &joiner{s: s, g: s.g, logged: make(map[string]bool)}
 	t := s.g.opt.Timing
 	backoff := t.RetryMin
 	for {
+		j.aim()
 		err := j.try(ctx)
 		if ctx.Err() != nil {
 			return
@@ -74,6 +71,15 @@ func (s *session) join(ctx context.Context) {
 	}
 }
 
+// aim takes the seeds that are in force.
+func (j *joiner) aim() {
+	j.seeds = *j.g.seeds.Load()
+	j.quiet = len(j.seeds) == 0
+	if j.quiet {
+		j.seeds = []string{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), DefaultPort).String()}
+	}
+}
+
 // jitter returns d, or up to a quarter less or more of it, so that a whole ring
 // that starts at once does not knock at one seed in step.
 func jitter(d time.Duration) time.Duration {
@@ -92,6 +98,8 @@ func (j *joiner) rest(ctx context.Context, d time.Duration, changed <-chan struc
 		case <-ctx.Done():
 			return false
 		case <-t.C:
+			return true
+		case <-j.g.seedsChange:
 			return true
 		case <-changed:
 			if j.joined && j.g.alone() {

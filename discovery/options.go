@@ -102,24 +102,32 @@ func (o Options) withDefaults() (Options, error) {
 			}
 		}
 	}
+	if err := o.checkSeeds(); err != nil {
+		return o, err
+	}
+	var err error
+	o.Timing, err = o.Timing.withDefaults()
+	return o, err
+}
+
+// checkSeeds refuses what cannot be joined.
+func (o Options) checkSeeds() error {
 	for _, seed := range o.Join {
 		host, _, err := splitHostPort(seed)
 		if err == nil && host == "" {
 			err = errors.New("it names no host")
 		}
 		if err != nil {
-			return o, &OptionError{Option: "join", Value: seed, Why: "it is not HOST or HOST:PORT", Try: "give HOST:PORT", Err: err}
+			return &OptionError{Option: "join", Value: seed, Why: "it is not HOST or HOST:PORT", Try: "give HOST:PORT", Err: err}
 		}
 		if ip, err := netip.ParseAddr(host); err == nil && o.confined() && !ip.Unmap().IsLoopback() {
-			return o, &OptionError{
+			return &OptionError{
 				Option: "join", Value: seed, Why: "there is no key, and gossip without one stays on loopback",
 				Try: "give all agents the same --key-file, or --insecure where nobody else gets through",
 			}
 		}
 	}
-	var err error
-	o.Timing, err = o.Timing.withDefaults()
-	return o, err
+	return nil
 }
 
 // confined reports whether gossip must not leave loopback.

@@ -72,13 +72,7 @@ func (s *session) config(b *bridge) (*memberlist.Config, error) {
 	c.ProtocolVersion = protocol
 	c.LogOutput = b
 	c.Delegate, c.Events, c.Conflict, c.Merge, c.Alive = s.calls, s.calls, s.calls, s.calls, s.calls
-	if len(opt.Keys) > 0 {
-		ring, err := memberlist.NewKeyring(opt.Keys, opt.Keys[0])
-		if err != nil {
-			return nil, fmt.Errorf("take the keys: %w", err)
-		}
-		c.Keyring = ring
-	}
+	c.Keyring = s.g.keys
 	c.GossipVerifyIncoming, c.GossipVerifyOutgoing = true, true
 	c.EnableCompression = false // metas are small; it costs more than it saves
 	c.ProbeInterval, c.ProbeTimeout = opt.Timing.ProbeInterval, opt.Timing.ProbeTimeout

@@ -90,6 +90,7 @@ func (s *Session) farewell(last wirelink.Message) error {
 
 // open greets and shakes hands.
 func (s *Security) open(ctx context.Context, conn net.Conn, dialing bool) (*Session, error) {
+	s = s.current() // and no other until the end of the handshake
 	sn := &Session{security: s, raw: conn, conn: conn, dialing: dialing, deadline: time.Now().Add(s.timeout), provenBy: -1}
 	err := sn.step(ctx, sn.deadline, func() error {
 		if err := s.permits(conn.RemoteAddr()); err != nil {

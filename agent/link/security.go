@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/haagent/haagent/agent/state"
@@ -48,8 +49,9 @@ type Security struct {
 	insecure bool
 	timeout  time.Duration
 	versions wirelink.Versions
-	proofs   *proofKeys // mode clear
-	identity identity   // mode tls
+	proofs   *proofKeys                // mode clear
+	identity identity                  // mode tls
+	latest   *atomic.Pointer[Security] // what Reload made of other keys; nil in it: this
 }
 
 // An identity is what one end of a TLS connection shows and what it accepts.
@@ -66,7 +68,7 @@ type identity interface {
 // be used are a *state.Problem.
 func NewSecurity(o SecurityOptions) (*Security, error) {
 	s := &Security{
-		insecure: o.Insecure, timeout: o.Timeout,
+		latest: new(atomic.Pointer[Security]), insecure: o.Insecure, timeout: o.Timeout,
 		versions: wirelink.Versions{Min: wirelink.MinVersion, Max: wirelink.MaxVersion},
 	}
 	if s.timeout <= 0 {
@@ -149,7 +151,7 @@ func (s *Security) Abroad() bool { return s.Protected() || s.insecure }
 // CertExpires returns when the own certificate of a PKI ends; zero where there is
 // none: what is made of keys does not expire.
 func (s *Security) CertExpires() time.Time {
-	files, ok := s.identity.(*fileIdentity)
+	files, ok := s.current().identity.(*fileIdentity)
 	if !ok {
 		return time.Time{}
 	}

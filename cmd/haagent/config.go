@@ -96,9 +96,6 @@ func check(ctx context.Context, set *options.Set) (running bool, err error) {
 		return false, err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	if _, err := newLogger(newScreen(nil), set.Text("log-level"), set.Text("log-format")); err != nil {
-		return false, err
-	}
 	gossip, err := protect(set, &cfg, quiet)
 	if err != nil {
 		return false, err

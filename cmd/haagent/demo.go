@@ -68,7 +68,7 @@ func demoCommand() *cli.Command {
 			d.screen.terminal = d.screen.terminal && os.Getenv("TERM") != "dumb"
 			d.colours = withColours(d.screen)
 			if c.Bool("verbose") {
-				if d.log, err = newLogger(d.screen, "info", "auto"); err != nil {
+				if d.log, err = newLogger(d.screen, slog.LevelInfo, "auto"); err != nil {
 					return err
 				}
 			}

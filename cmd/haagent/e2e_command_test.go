@@ -102,13 +102,15 @@ func TestUnwritableDirectory(t *testing.T) {
 	if err := os.Mkdir(store, 0o555); err != nil {
 		t.Fatal(err)
 	}
-	cmd := self(binary, "--role", "slave", "--dir", store, "--http", "127.0.0.1:0", "--master", "127.0.0.1:9")
-	if os.Geteuid() == 0 { // to whom everything is writable
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
-	}
-	_, stderr, code := finish(t, cmd)
-	if code != exitDisk || !strings.Contains(stderr, "Try: ") || !strings.Contains(stderr, store) {
-		t.Errorf("ended with %d: %s", code, stderr)
+	for _, command := range [][]string{nil, {"config", "check"}} {
+		cmd := self(binary, append(command, "--role", "slave", "--dir", store, "--http", "127.0.0.1:0", "--master", "127.0.0.1:9")...)
+		if os.Geteuid() == 0 { // to whom everything is writable
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		}
+		_, stderr, code := finish(t, cmd)
+		if code != exitDisk || !strings.Contains(stderr, "Try: ") || !strings.Contains(stderr, store) {
+			t.Errorf("%v ended with %d: %s", command, code, stderr)
+		}
 	}
 	if left := listing(t, store); left != "" {
 		t.Errorf("written into it:\n%s", left)

@@ -45,8 +45,7 @@ func protect(set *options.Set, cfg *agent.Config, log *slog.Logger) (*discovery.
 			return nil, err
 		}
 	}
-	if cfg.Security, err = link.NewSecurity(link.SecurityOptions{Mode: set.Text("link-security"), Keys: keys,
-		Cert: set.Text("tls-cert"), Key: set.Text("tls-key"), CA: set.Text("tls-ca"), Insecure: set.Switch("insecure"), Log: log}); err != nil {
+	if cfg.Security, err = link.NewSecurity(securityOptions(set, keys, log)); err != nil {
 		return nil, err
 	}
 	return &discovery.Options{

@@ -11,17 +11,23 @@ import (
 
 // newLogger writes to the screen: colours on a terminal, text for journald and
 // files, JSON on request. What repeats is counted, and told by counting.
-func newLogger(w *screen, level, format string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, &agent.ConfigError{Key: "log-level", Value: level, Why: "no such level", Try: "give debug, info, warn or error"}
-	}
-	h, err := logs.NewHandler(w, logs.Options{Level: l, Format: format, Terminal: w.terminal,
+// The level may change while it writes.
+func newLogger(w *screen, level slog.Leveler, format string) (*slog.Logger, error) {
+	h, err := logs.NewHandler(w, logs.Options{Level: level, Format: format, Terminal: w.terminal,
 		Journal: logs.JournalReads(w.out, os.Getenv("JOURNAL_STREAM")), NoColor: logs.NoColor(os.Getenv("NO_COLOR"))})
 	if err != nil {
 		return nil, &agent.ConfigError{Key: "log-format", Value: format, Why: "no such format", Try: "give auto, text or json"}
 	}
 	return slog.New(logs.NewRepeats(h)), nil
+}
+
+// parseLevel reads a --log-level.
+func parseLevel(text string) (slog.Level, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(text)); err != nil {
+		return l, &agent.ConfigError{Key: "log-level", Value: text, Why: "no such level", Try: "give debug, info, warn or error"}
+	}
+	return l, nil
 }
 
 // counting does f while what repeats in the log is counted and told.

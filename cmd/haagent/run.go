@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent"
+	"github.com/haagent/haagent/cmd/haagent/options"
 )
 
 // runAgent is the command without a name: the agent in the foreground.
@@ -31,9 +32,13 @@ func runAgent(c *cli.Context) error {
 		return err
 	}
 	screen := newScreen(c.App.ErrWriter)
-	log, err := newLogger(screen, set.Text("log-level"), set.Text("log-format"))
+	level, err := newLevel(set)
 	if err != nil {
 		return err
+	}
+	log, err := newLogger(screen, level, set.Text("log-format"))
+	if err != nil {
+		return placed(set, err)
 	}
 	for _, w := range set.Warnings {
 		log.Warn(w)
@@ -46,7 +51,10 @@ func runAgent(c *cli.Context) error {
 		return placed(set, err)
 	}
 	log.Info("haagent", "version", version, "role", string(cfg.Role), "dir", cfg.Dir, "ack", string(cfg.Ack))
-	return placed(set, counting(log, func() error { return runWithProgress(c.Context, a, newSupervisor(a, nil, log), screen, log) }))
+	again := &reloader{read: func() (*options.Set, error) { return resolve(c) }, set: set, cfg: cfg, agent: a, level: level, log: log}
+	return placed(set, counting(log, func() error {
+		return runWithProgress(c.Context, a, newSupervisor(a, again.reload, log), screen, log)
+	}))
 }
 
 // errEnded ends the progress display with the agent.

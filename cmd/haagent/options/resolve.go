@@ -233,6 +233,9 @@ func (s *Set) Fill(name, text string) {
 	}
 }
 
+// Keep puts a value of another Set in the place of what this one has.
+func (s *Set) Keep(v Value) { s.values[v.Option.Name] = v }
+
 // Given reports whether an option was given anywhere.
 func (s *Set) Given(name string) bool { return s.Value(name).Origin.Layer != FromDefault }
 
