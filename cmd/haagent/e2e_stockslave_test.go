@@ -25,7 +25,9 @@ func TestStockSlave_FollowsThroughEverything(t *testing.T) {
 		send := func(topic string, count, size int) {
 			t.Helper()
 			got := n.driver.Send(t, brokertest.SendSpec{Topic: topic, Count: count, BodySize: size})
-			mostlyOK(t, got)
+			if stored(got) < count/2 { // on a busy machine some sends take too long
+				t.Fatalf("sends are %v, the first bad one %s", brokertest.Statuses(got), firstBad(got))
+			}
 			sent[topic] = append(sent[topic], got...)
 		}
 		send("orders", 200, 8<<10) // more than a segment: a new slave gets it all
