@@ -67,6 +67,7 @@ func showMaster(row func(name, format string, args ...any), s control.Status) {
 	row("offsets", "min %d  confirmed %d  end %d", s.Offsets.Min, s.Offsets.Verified, s.Offsets.Source)
 	row("rate", "%s/s", humanize.IBytes(uint64(s.BytesPerSecond)))
 	showConfig(row, s, "read")
+	showGuarantee(row, s.Guarantee)
 	if len(s.Replicas) == 0 {
 		row("replicas", "none in reach")
 	}
@@ -76,6 +77,21 @@ func showMaster(row func(name, format string, args ...any), s control.Status) {
 			name = "replicas"
 		}
 		row(name, "%s  %s  acked %d (%s)  behind %s, %.1f s", r.Node, r.State, r.Acked, r.Ack, humanize.IBytes(uint64(r.LagBytes)), r.LagSeconds)
+	}
+}
+
+// showGuarantee says what producers of the broker can rely on.
+func showGuarantee(row func(name, format string, args ...any), g *control.Guarantee) {
+	if g == nil {
+		return
+	}
+	row("guarantee", "%s", g.Text)
+	switch {
+	case g.RelayAcks == 0:
+	case g.RelayConnected:
+		row("relay", "acks of %d, reported %d", g.RelayAcks, g.Relayed)
+	default:
+		row("relay", "acks of %d, not connected to the broker", g.RelayAcks)
 	}
 }
 
