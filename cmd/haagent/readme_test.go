@@ -45,12 +45,13 @@ type readme struct {
 	driver *brokertest.Driver
 	sent   []brokertest.Sent
 
-	root  string // of the checkout
-	bin   string // where README.md installs to; first on the PATH
-	dir   string // of the replica
-	names *strings.Replacer
-	agent *haagent // the one that was started last
-	pair  string   // the status page of the pair's master
+	root   string // of the checkout
+	bin    string // where README.md installs to; first on the PATH
+	dir    string // of the replica
+	names  *strings.Replacer
+	agent  *haagent // the one that was started last
+	master *haagent // the one beside the broker
+	pair   string   // the status page of the pair's master
 
 	commands, samples int // run and compared
 }
@@ -71,10 +72,10 @@ func TestReadme_EveryCommandRuns(t *testing.T) {
 	r.driver.CommitOffsets(t, "billing", "orders", map[int]int64{0: 7})
 	seed := brokertest.FreeAddr(t)
 	r.pair = brokertest.FreeAddr(t)
-	r.names = strings.NewReplacer(readmeMaster, master.Addr(), readmeStore, r.dir, readmeSource, master.Dir(), readmeReplica, filepath.Join(t.TempDir(), "replica"),
+	r.names = strings.NewReplacer(append(stockNames(t), readmeMaster, master.Addr(), readmeStore, r.dir, readmeSource, master.Dir(), readmeReplica, filepath.Join(t.TempDir(), "replica"),
 		"--role master", "--role master --gossip-bind "+seed+" --link-bind 127.0.0.1:0 --broker "+master.Addr()+" --http "+r.pair,
 		readmeSeed, "--join "+seed+" --gossip-bind 127.0.0.1:0 --http 127.0.0.1:0",
-		"/usr/local/bin/", r.bin+"/", "/etc/rocketmq/", t.TempDir()+"/", "/etc/haagent/", t.TempDir()+"/", "sudo ", "")
+		"/usr/local/bin/", r.bin+"/", "/etc/rocketmq/", t.TempDir()+"/", "/etc/haagent/", t.TempDir()+"/", "sudo ", "")...)
 	r.play("README.md")
 	if r.source == master {
 		t.Fatal("README.md boots no broker on the replica")
@@ -86,7 +87,7 @@ func TestReadme_EveryCommandRuns(t *testing.T) {
 	if got := verifySame(t, r.source.Dir(), r.dir); got < lastByte(r.sent) {
 		t.Errorf("on the way back: identical up to %d, messages end at %d", got, lastByte(r.sent))
 	}
-	if r.commands < 17 || r.samples < 6 {
+	if r.commands < 19 || r.samples < 6 {
 		t.Errorf("%d commands and %d samples were found: are the fences still read?", r.commands, r.samples)
 	}
 }
@@ -123,7 +124,14 @@ func (r *readme) run(command string) string {
 		r.runsInCI(command) // this test is a part of it
 		return ""
 	case strings.HasPrefix(command, "haagent --role master "):
+		if r.master != nil {
+			r.master.term() // it is started anew, with more options
+		}
 		r.startAgent(command, r.source.Dir(), state.Serving)
+		r.master = r.agent
+		return ""
+	case strings.HasPrefix(command, "haagent --role observer "):
+		r.startObserver(command)
 		return ""
 	case strings.HasPrefix(command, "haagent --role slave ") && strings.Contains(command, " --join "):
 		r.startAgent(command, r.names.Replace(readmeReplica), state.Streaming)
@@ -170,9 +178,8 @@ func (r *readme) shell(command string) string {
 	return stdout.String()
 }
 
-// startAgent starts the installed haagent as the document says and waits
-// until it is in the state, has all of the log, and the config files.
-func (r *readme) startAgent(command, dir string, want state.State) {
+// launch starts the installed haagent as the document says.
+func (r *readme) launch(command, dir string) *haagent {
 	r.t.Helper()
 	args := strings.Fields(r.names.Replace(command))
 	agent := &haagent{t: r.t, cmd: self(filepath.Join(r.bin, args[0]), args[1:]...), dir: dir, done: make(chan struct{})}
@@ -190,6 +197,14 @@ func (r *readme) startAgent(command, dir string, want state.State) {
 	}()
 	r.t.Cleanup(agent.kill)
 	r.t.Logf("$ %s", command)
+	return agent
+}
+
+// startAgent starts the installed haagent as the document says and waits
+// until it is in the state, has all of the log, and the config files.
+func (r *readme) startAgent(command, dir string, want state.State) {
+	r.t.Helper()
+	agent := r.launch(command, dir)
 	end := brokerEnd(r.t, r.source)
 	waitFor(r.t, "the agent to be in sync", func() (string, bool) {
 		s, err := control.DialSocket(replica.AgentDir(dir)).Status(r.t.Context())
@@ -232,7 +247,7 @@ func (r *readme) boot(command string) {
 	r.t.Logf("$ %s", command)
 	r.source = brokertest.StartBroker(r.t, brokertest.BrokerOptions{Version: brokertest.Versions()[0], NameServer: r.ns.Addr,
 		Dir: r.dir, SegmentSize: wire.MiB, Properties: properties})
-	got := r.driver.PullN(r.t, "orders", len(r.sent))
+	got := r.driver.PullN(r.t, "orders", stored(r.sent))
 	same(r.t, "the promoted broker", brokertest.Diff(r.sent, got))
 	if at := r.driver.GroupOffsets(r.t, "billing", "orders")[0]; at != 7 {
 		r.t.Errorf("the group's position is %d after promotion, was 7", at)
