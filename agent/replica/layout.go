@@ -163,6 +163,27 @@ func removeLeftovers(tmp string) error {
 	return nil
 }
 
+// makeDir makes dir and what is missing above it, durably: what is synced in it
+// must not go with its name. A directory that cannot be read cannot be synced.
+func makeDir(dir string) error {
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := makeDir(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { // by others meanwhile is as well
+		return err
+	}
+	if err := syncDir(parent); !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
 // freshDir makes a directory below parent that is named after now and did not
 // exist before, durably.
 func freshDir(parent string, now time.Time) (string, error) {

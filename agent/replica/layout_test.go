@@ -309,3 +309,25 @@ func TestResync(t *testing.T) {
 		closeStore(t, s)
 	}
 }
+
+// TestMakeDir_MakesWhatIsMissing: and nothing where a file is in the way.
+func TestMakeDir_MakesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	deep := filepath.Join(root, "a", "b", "c")
+	for range 2 {
+		if err := makeDir(deep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(deep); err != nil || !info.IsDir() {
+		t.Errorf("%v, %v", info, err)
+	}
+	file := filepath.Join(root, "file")
+	writeFile(t, file, "")
+	for _, dir := range []string{file, filepath.Join(file, "below")} {
+		if err := makeDir(dir); !errors.Is(err, unix.ENOTDIR) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}

@@ -24,7 +24,7 @@ type Lock struct {
 // it. It returns an error matching ErrLocked, which names the holder where the
 // kernel tells it, if somebody else has it.
 func AcquireLock(dir string) (*Lock, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("create store directory: %w", err)
 	}
 	return acquire(filepath.Join(dir, "lock"))

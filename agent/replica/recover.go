@@ -65,7 +65,7 @@ func (s *Store) recall() (err error) {
 	}
 	marked, ok, err := s.mark.read()
 	s.known = s.state.VerifiedEnd
-	if s.state.Boot == s.boot && ok {
+	if s.state.Boot == s.boot && ok && marked != wire.NoOffset {
 		s.known, s.marked = max(s.known, marked), true
 	}
 	return err

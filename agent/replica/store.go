@@ -222,7 +222,7 @@ func (s *Store) admit() error {
 // or after a crash, rebuilds its queues from the log.
 func (s *Store) assertBootContract() error {
 	for _, dir := range []string{s.logDir, AgentDir(s.opt.Dir)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := makeDir(dir); err != nil {
 			return fmt.Errorf("prepare store: %w", err)
 		}
 	}
