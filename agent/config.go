@@ -96,13 +96,13 @@ func ParseRetention(s string) (Retention, error) {
 }
 
 // Compress says how the log travels on the link.
-type Compress string
+type Compress = link.Compress
 
 // The ways to compress.
 const (
-	CompressOff  Compress = "off"  // as it is, without a copy
-	CompressAuto Compress = "auto" // zstd, while it pays
-	CompressZstd Compress = "zstd" // always
+	CompressOff  = link.CompressOff
+	CompressAuto = link.CompressAuto
+	CompressZstd = link.CompressZstd
 )
 
 // OnDivergence says what a replica does that holds other bytes than its source

@@ -49,7 +49,7 @@ var rooms = []room{
 	{"agent/stock", []string{"wire", "agent/meter", "wire/ha", "agent/wake", "wire/remoting", "agent/state", "agent/commitlog", "agent/replica", "agent/metadata", "agent/retry", "agent/pace", "agent/serve",
 		"golang.org/x/sync", "golang.org/x/sys"}, "talking to brokers needs no status page and no role"},
 	{"agent/link", []string{"wire", "agent/meter", "wire/link", "agent/state", "agent/commitlog", "agent/acks", "agent/source", "agent/replica", "agent/metadata", "agent/retry", "agent/pace", "agent/serve",
-		"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time"}, "agents talk to each other without a broker and without a status page"},
+		"golang.org/x/sync", "golang.org/x/sys", "github.com/klauspost/compress", "golang.org/x/time"}, "agents talk to each other without a broker and without a status page"},
 	{"agent/control", []string{"wire", "agent/meter", "agent/state", "agent/acks", "github.com/dustin/go-humanize", "github.com/prometheus/client_golang"}, "what asks and answers about an agent takes functions, so that it can be tested without one"},
 	{"agent", []string{"wire", "agent/meter", "wire/remoting", "agent/state", "agent/commitlog", "agent/acks", "agent/watch", "agent/source", "agent/replica", "agent/metadata",
 		"agent/stock", "agent/link", "agent/control", "agent/pace", "agent/retry",

@@ -270,6 +270,7 @@ func (m *master) serve(ctx context.Context, listener net.Listener) error {
 		Self:        link.Identity{Cluster: m.cluster, BrokerName: m.brokerName, Node: m.a.cfg.Node, Version: m.a.cfg.Version},
 		Epoch:       func() int64 { return m.epoch },
 		Limits:      m.a.limits,
+		Compress:    m.a.cfg.Compress,
 		SegmentSize: func() wire.ByteSize { return m.authority.Status().SegmentSize },
 		Admit:       m.admit, Traffic: &m.a.counts.Sent, Timing: m.a.cfg.LinkTiming, Log: m.a.log,
 	})

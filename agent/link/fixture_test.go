@@ -90,6 +90,7 @@ type masterOptions struct {
 	config   *metadata.Snapshotter
 	timing   link.Timing
 	limits   *pace.Limits
+	compress link.Compress
 }
 
 // master is a broker with its agent: a forged store, the source, the server.
@@ -217,8 +218,8 @@ func (m *master) run() {
 		m.opt.addr = m.addr
 	}
 	m.server = link.NewServer(link.ServerOptions{Listener: l, Security: m.opt.security, Self: m.opt.identity, Source: m.src, Acks: m.table,
-		Limits: m.opt.limits,
-		Epoch:  func() int64 { return m.opt.epoch }, Admit: m.opt.admit, Config: m.opt.config, Timing: m.opt.timing})
+		Limits: m.opt.limits, Compress: m.opt.compress,
+		Epoch: func() int64 { return m.opt.epoch }, Admit: m.opt.admit, Config: m.opt.config, Timing: m.opt.timing})
 	m.background(m.src.Run, m.server.Run)
 }
 

@@ -133,7 +133,7 @@ func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 		return false, problemOf(target.Addr, err)
 	}
 	defer func() { _ = session.Close() }() // in most cases it is closed by now
-	st := &stream{pipe: newPipe(session, f.opt.Timing.Silence), f: f, store: f.opt.Store, addr: target.Addr, source: welcome, reached: make(chan struct{}, 1), watch: f.opt.Traffic.Stopwatch()}
+	st := &stream{pipe: newPipe(session, f.opt.Timing.Silence), f: f, store: f.opt.Store, addr: target.Addr, source: welcome, packs: hello.Accepts != 0, reached: make(chan struct{}, 1), watch: f.opt.Traffic.Stopwatch()}
 	before, since := f.opt.Store.Ends().Verified, time.Now()
 	err = f.follow(ctx, st, hello, target)
 	if damaged(err) {
@@ -214,6 +214,9 @@ func connect(ctx context.Context, addr string, hello *wirelink.Hello, security *
 	session, err := security.Connect(ctx, conn)
 	if err != nil {
 		return nil, nil, errors.Join(err, ignoreClosed(conn.Close()))
+	}
+	if hello.Channel == wirelink.ChannelLog && session.Version() >= wirelink.VersionPacked {
+		hello.Accepts = wirelink.EncodingZstd
 	}
 	if err := session.SendHello(ctx, hello); err != nil {
 		return nil, nil, err

@@ -55,11 +55,11 @@ func TestProtocolDoc(t *testing.T) {
 		return n
 	}
 	greeting := func(first byte) []byte {
-		return wirelink.Greeting{Min: 1, Max: 1, Mode: wirelink.ModeClear, Nonce: nonce(first)}.Append(nil)
+		return wirelink.Greeting{Min: 1, Max: 2, Mode: wirelink.ModeClear, Nonce: nonce(first)}.Append(nil)
 	}
 	sum := func(letter string) [32]byte { return sha256.Sum256(bytes.Repeat([]byte(letter), 1024)) }
 	hello := (&wirelink.Hello{
-		Channel: wirelink.ChannelLog, Ack: wirelink.AckDisk, SegmentSize: wire.GiB, Min: 0, Verified: 4096, Flushed: 2048, Epoch: 3,
+		Channel: wirelink.ChannelLog, Ack: wirelink.AckDisk, Accepts: wirelink.EncodingZstd, SegmentSize: wire.GiB, Min: 0, Verified: 4096, Flushed: 2048, Epoch: 3,
 		Cluster: "DefaultCluster", BrokerName: "broker-a", Node: "b/broker-a/1", Version: "1.0.0",
 		Digests: []wirelink.Digest{{At: 0, Size: 1024, Sum: sum("a")}, {At: 3072, Size: 1024, Sum: sum("b")}},
 	}).Append(nil)
@@ -85,9 +85,11 @@ func TestProtocolDoc(t *testing.T) {
 		"listener-proof":     (&wirelink.Proof{MAC: link.ProofOf(listener, greeting(0xd0), greeting(0xa0), said, asked)}).Append(nil),
 		"start":              (&wirelink.Start{From: 4096}).Append(nil),
 		"transfer":           (&wirelink.Transfer{At: 4096, Confirmed: 4100, Body: []byte("log bytes")}).Append(nil),
-		"report":             (&wirelink.Report{Received: 4105, Verified: 4100, Flushed: 4096}).Append(nil),
-		"heartbeat":          (&wirelink.Heartbeat{Min: 0, Confirmed: 4100, Visible: 4105}).Append(nil),
-		"goodbye":            (&wirelink.Goodbye{Code: wirelink.CodeStopping}).Append(nil),
+		"packed": (&wirelink.Packed{At: 4096, Confirmed: 4100, Size: 64, Sum: wirelink.Sum(bytes.Repeat([]byte("a"), 64)),
+			Data: []byte("\x28\xb5\x2f\xfd\x20\x40\x03\x02\x00a")}).Append(nil),
+		"report":    (&wirelink.Report{Received: 4105, Verified: 4100, Flushed: 4096}).Append(nil),
+		"heartbeat": (&wirelink.Heartbeat{Min: 0, Confirmed: 4100, Visible: 4105}).Append(nil),
+		"goodbye":   (&wirelink.Goodbye{Code: wirelink.CodeStopping}).Append(nil),
 	}
 	for name, b := range want {
 		if !bytes.Equal(doc[name], b) {

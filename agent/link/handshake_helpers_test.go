@@ -163,7 +163,7 @@ func wantTalk(tb testing.TB, dialed, listened end) {
 			tb.Error(err)
 		}
 	}
-	if dialed.session.Version() != 1 || listened.session.Version() != 1 {
+	if dialed.session.Version() != wirelink.MaxVersion || listened.session.Version() != wirelink.MaxVersion {
 		tb.Errorf("versions %d and %d", dialed.session.Version(), listened.session.Version())
 	}
 }

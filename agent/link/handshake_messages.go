@@ -69,6 +69,9 @@ func (s *Session) ReadHello(ctx context.Context) (*wirelink.Hello, error) {
 			return s.malformed(err)
 		}
 		hello = m.(*wirelink.Hello)
+		if s.version < wirelink.VersionPacked && hello.Accepts != 0 {
+			return s.malformed(fmt.Errorf("%w: encodings %#04x in version %d", wirelink.ErrFrame, uint16(hello.Accepts), s.version))
+		}
 		s.digests = len(hello.Digests)
 		s.reader.Expect()
 		return nil

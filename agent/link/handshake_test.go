@@ -110,9 +110,9 @@ func TestHandshake_VersionsMustMeet(t *testing.T) {
 	}
 	peer, _ := rawDialer(t, security(t, "auto", ""))
 	peer.read(wirelink.GreetingSize)
-	peer.send((wirelink.Greeting{Min: 2, Max: 5, Nonce: [32]byte{1}}).Append(nil))
+	peer.send((wirelink.Greeting{Min: 3, Max: 5, Nonce: [32]byte{1}}).Append(nil))
 	r, ok := peer.frame().(*wirelink.Refuse)
-	if !ok || r.Code != wirelink.CodeVersion || r.Text != "we speak versions 1, you 2 to 5" {
+	if !ok || r.Code != wirelink.CodeVersion || r.Text != "we speak versions 1 to 2, you 3 to 5" {
 		t.Errorf("%+v", r)
 	}
 }

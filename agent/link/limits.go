@@ -18,12 +18,14 @@ func (p *logPeer) behind(ends source.Ends) bool {
 	return !p.arrived || ends.Confirmed.Sub(max(p.marks.Memory, ends.Min, 0)) > inSync
 }
 
-// spend books n bytes that were sent. Heartbeats are no part of that: the sender
-// goes on with them while it holds the log back.
-func (s *sender) spend(n wire.ByteSize, behind bool) {
-	if wait := s.peer.server.opt.Limits.Spend(n, behind); wait > 0 {
+// spend books n bytes that were sent, and returns for how long the log is held
+// back. Heartbeats are no part of that: the sender goes on with them meanwhile.
+func (s *sender) spend(n wire.ByteSize, behind bool) time.Duration {
+	wait := s.peer.server.opt.Limits.Spend(n, behind)
+	if wait > 0 {
 		s.due = time.Now().Add(wait)
 	}
+	return wait
 }
 
 // held reports whether the limits hold the log back now.

@@ -44,12 +44,14 @@ type sender struct {
 	segment  *source.Segment
 	pump     *pump  // sends from files; nil where the connection is no plain TCP
 	out      []byte // a frame's head, and what is copied behind it
+	packer   *packer
 }
 
 func newSender(p *logPeer, from wire.PhyOffset) *sender {
 	s := &sender{peer: p, src: p.server.opt.Source, batch: p.server.opt.Batch, next: from, provisional: wire.NoOffset,
 		unproven: from > p.server.opt.Source.Ends().Confirmed && len(p.hello.Digests) > 0,
-		out:      make([]byte, 0, wirelink.TransferHeadSize+int(smallBody))}
+		out:      make([]byte, 0, wirelink.TransferHeadSize+int(smallBody)),
+		packer:   newPacker(p.server.opt.Compress, p.hello.Accepts)}
 	if tcp, ok := p.conn.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			s.pump = newPump(raw)
@@ -179,10 +181,12 @@ func (s *sender) send(ctx context.Context, ends source.Ends) (wire.ByteSize, err
 	if s.next >= ends.Confirmed && s.provisional == wire.NoOffset {
 		s.provisional, s.resettled = s.next, ends.Resettled
 	}
-	if err := s.transfer(ctx, n, ends); err != nil {
+	began := time.Now()
+	size, err := s.transfer(ctx, n, ends)
+	if err != nil {
 		return 0, fmt.Errorf("send %d bytes at offset %d: %w", n, s.next, err)
 	}
-	s.spend(n, behind)
+	s.packer.spent(n, time.Since(began)+s.spend(size, behind))
 	s.next = s.next.Add(n)
 	s.begun, s.replacing, s.told.Confirmed = true, false, ends.Confirmed
 	if s.next == s.segment.End {
@@ -205,13 +209,25 @@ func (s *sender) open() (bool, error) {
 	return err == nil, err
 }
 
-// transfer sends one frame. The checksum of a large body is made from the mapped
+// transfer sends one frame, and returns how many bytes that was. The checksum of a large body is made from the mapped
 // bytes, and the kernel sends the same pages. Provisional bytes may change
 // meanwhile, so they are always copied first.
-func (s *sender) transfer(ctx context.Context, n wire.ByteSize, ends source.Ends) error {
+func (s *sender) transfer(ctx context.Context, n wire.ByteSize, ends source.Ends) (size wire.ByteSize, err error) {
 	off := s.next.Sub(s.segment.Base)
+	if s.packer.wants() {
+		frame, err := s.pack(off, n, ends)
+		if err != nil {
+			return 0, err
+		}
+		if frame != nil {
+			return wire.ByteSize(len(frame)), s.frame(ctx, n, ends, func() error {
+				_, err := s.peer.conn.Write(frame)
+				return err
+			})
+		}
+	}
 	copied := s.pump == nil || n <= smallBody || s.next >= ends.Confirmed
-	err := commitlog.Guard(func() error {
+	err = commitlog.Guard(func() error {
 		body := s.segment.Bytes()[off : off+n]
 		if copied {
 			s.out = append(s.out[:wirelink.TransferHeadSize], body...)
@@ -221,24 +237,42 @@ func (s *sender) transfer(ctx context.Context, n wire.ByteSize, ends source.Ends
 		return nil
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if copied {
 		s.out = s.out[:wirelink.TransferHeadSize+int(n)]
 	}
-	// Before, not after: the replica may report while the write still returns.
-	s.peer.sentUpTo(s.next.Add(n))
-	if end := s.next.Add(n); end <= ends.Confirmed && s.peer.watch.Idle() { // what is not confirmed is not acked
-		s.peer.watch.Mark(end, time.Now())
-	}
-	s.peer.server.opt.Traffic.Frame(n)
-	return s.peer.frame(ctx, func() error {
+	return n, s.frame(ctx, n, ends, func() error {
 		if copied {
 			_, err := s.peer.conn.Write(s.out)
 			return err
 		}
 		return s.pump.send(s.out, s.segment.File, int64(off), int(n))
 	})
+}
+
+// pack copies the next n bytes and compresses them. The frame is nil where that
+// gains nothing.
+func (s *sender) pack(off, n wire.ByteSize, ends source.Ends) (frame []byte, err error) {
+	err = commitlog.Guard(func() error {
+		s.packer.body = append(s.packer.body[:0], s.segment.Bytes()[off:off+n]...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.packer.pack(s.next, ends.Confirmed)
+}
+
+// frame sends the frame of the next n bytes.
+func (s *sender) frame(ctx context.Context, n wire.ByteSize, ends source.Ends, send func() error) error {
+	// Before, not after: the replica may report while the write still returns.
+	s.peer.sentUpTo(s.next.Add(n))
+	if end := s.next.Add(n); end <= ends.Confirmed && s.peer.watch.Idle() { // what is not confirmed is not acked
+		s.peer.watch.Mark(end, time.Now())
+	}
+	s.peer.server.opt.Traffic.Frame(n)
+	return s.peer.frame(ctx, send)
 }
 
 // heartbeat tells where the log begins and ends.

@@ -46,6 +46,9 @@ type ServerOptions struct {
 	// Limits bound the bytes of the log a second, of all replicas together; nil:
 	// nothing does.
 	Limits *pace.Limits
+	// Compress says how the log is sent to replicas that take it compressed; "" is
+	// CompressOff.
+	Compress Compress
 	// Batch is the longest body of a transfer; 256 KiB where 0.
 	Batch wire.ByteSize
 	// MaxConns bounds the connections at once; 256 where 0.

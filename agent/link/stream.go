@@ -28,6 +28,8 @@ type stream struct {
 	retained  time.Time      // when Retention was last told
 	state     state.State
 	bufs      [1][]byte
+	packs     bool // the source may pack what it sends
+	unpacker  unpacker
 	received  atomic.Int64
 	watch     *meter.Stopwatch
 	reached   chan struct{} // one slot: what was received should be reported
@@ -49,22 +51,27 @@ func (st *stream) begin(ctx context.Context, from wire.PhyOffset) error {
 
 // read takes frames until the connection ends.
 func (st *stream) read(ctx context.Context) error {
-	st.expect(wirelink.TypeTransfer, wirelink.TypeHeartbeat)
+	if st.expect(wirelink.TypeTransfer, wirelink.TypeHeartbeat); st.packs {
+		st.expect(wirelink.TypeTransfer, wirelink.TypeHeartbeat, wirelink.TypePacked)
+	}
 	for {
 		t, payload, err := st.raw(ctx)
 		if err != nil {
 			return fmt.Errorf("read from %s: %w", st.addr, err)
 		}
-		if t == wirelink.TypeTransfer {
+		switch t {
+		case wirelink.TypeTransfer:
 			err = st.transfer(payload)
-		} else {
+		case wirelink.TypePacked:
+			err = st.packed(payload)
+		default:
 			err = st.other(t, payload)
 		}
 		if err != nil {
 			return err
 		}
 		st.progress()
-		if t == wirelink.TypeTransfer {
+		if t != wirelink.TypeHeartbeat {
 			if err := st.rest(ctx, wire.ByteSize(len(payload))); err != nil {
 				return err
 			}
@@ -72,12 +79,30 @@ func (st *stream) read(ctx context.Context) error {
 	}
 }
 
-// transfer writes what came, and checks it as far as the source has confirmed it.
+// transfer takes bytes of the log as they are.
 func (st *stream) transfer(payload []byte) error {
 	at, confirmed, body, err := wirelink.ParseTransfer(payload)
 	if err != nil {
 		return err
 	}
+	return st.take(at, confirmed, body)
+}
+
+// packed takes bytes of the log that are compressed.
+func (st *stream) packed(payload []byte) error {
+	p, err := wirelink.ParsePacked(payload)
+	if err != nil {
+		return err
+	}
+	body, err := st.unpacker.unpack(&p)
+	if err != nil {
+		return err
+	}
+	return st.take(p.At, p.Confirmed, body)
+}
+
+// take writes what came, and checks it as far as the source has confirmed it.
+func (st *stream) take(at, confirmed wire.PhyOffset, body []byte) error {
 	st.f.opt.Traffic.Frame(wire.ByteSize(len(body)))
 	if st.watch.Idle() {
 		came, before := time.Now(), st.store.Ends().Verified

@@ -32,13 +32,13 @@
 // without control characters. The payloads:
 //
 //	1 Hello, replica to master, 50 to 3886 bytes
-//	 0         1     2       4             12    20         28        36
-//	+---------+-----+-------+-------------+-----+----------+---------+-------+
-//	| channel | ack | 0   0 | segmentSize | min | verified | flushed | epoch |
-//	+---------+-----+-------+-------------+-----+----------+---------+-------+
-//	 u8        u8            i64, 0 = none  -1    -1         -1        i64 >= 0
-//	 1 log     1 memory
-//	 2 meta    2 disk
+//	 0         1     2         4             12    20         28        36
+//	+---------+-----+---------+-------------+-----+----------+---------+-------+
+//	| channel | ack | accepts | segmentSize | min | verified | flushed | epoch |
+//	+---------+-----+---------+-------------+-----+----------+---------+-------+
+//	 u8        u8    u16       i64, 0 = none  -1    -1         -1        i64 >= 0
+//	 1 log     1 memory  bits: 1 zstd;
+//	 2 meta    2 disk    0 before version 2
 //	 44
 //	+---------+------------+------+---------+-----+--------------------------+
 //	| cluster | brokerName | node | version | n   | n times at, size, sha256 |
@@ -102,4 +102,12 @@
 //	+-------+--------+------+                      +-------------+
 //	 u16     u32      1..64 KiB
 //	 < 64
+//
+//	14 Packed, master to replica, 25 to 24+1 MiB-1, from version 2 on
+//	 0    8           16     20    24
+//	+----+-----------+------+-----+------+
+//	| at | confirmed | size | sum | data |
+//	+----+-----------+------+-----+------+
+//	 i64  i64, -1     u32    u32   one zstd frame, shorter than size
+//	                  2..1 MiB  CRC-32C of the size bytes of the log in it
 package link

@@ -28,6 +28,7 @@ const (
 	snapshotFixed = 3*8 + 2
 	entryFixed    = 4 + 32 + 1
 	fileFixed     = 2 + 4
+	packedFixed   = 2*8 + 4 + 4
 )
 
 // castagnoli is the polynomial of CRC-32C, which processors compute.
@@ -51,6 +52,7 @@ var sizes = [...]span{
 	TypeFile:      {fileFixed + 1, fileFixed + MaxPiece},
 	TypeGoodbye:   {textFixed, textFixed + MaxText},
 	TypeProof:     {32, 32},
+	TypePacked:    {packedFixed + 1, packedFixed + MaxTransfer - 1},
 }
 
 // header is what stands before a payload.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/haagent/haagent/wire"
 	"github.com/haagent/haagent/wire/link"
 )
 
@@ -36,6 +37,11 @@ func FuzzDecode(f *testing.F) {
 		if link.Type(typ) == link.TypeReport {
 			if r, err := link.ParseReport(payload); err != nil || r != *m.(*link.Report) {
 				t.Fatalf("the same payload in parts: %+v, %v", r, err)
+			}
+		}
+		if link.Type(typ) == link.TypePacked {
+			if p, err := link.ParsePacked(payload); err != nil || !bytes.Equal(p.Append(nil), m.Append(nil)) || wire.ByteSize(len(p.Data)) >= p.Size {
+				t.Fatalf("the same payload in parts: %+v, %v", p, err)
 			}
 		}
 		if link.Type(typ) == link.TypeTransfer {

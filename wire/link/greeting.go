@@ -18,7 +18,11 @@ const (
 
 	// MinVersion and MaxVersion are what this package speaks.
 	MinVersion uint16 = 1
-	MaxVersion uint16 = 1
+	MaxVersion uint16 = 2
+
+	// VersionPacked is the first version with compressed bytes of the log: before
+	// it a Hello accepts no encoding.
+	VersionPacked uint16 = 2
 )
 
 // Greeting is the first thing that both ends send. Its layout is the same in

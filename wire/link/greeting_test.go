@@ -24,7 +24,7 @@ func goldenNonce() (nonce [32]byte) {
 func TestGreeting_Golden(t *testing.T) {
 	for name, want := range map[string]link.Greeting{
 		"greeting":        {Min: 1, Max: 1, Mode: link.ModeClear, Nonce: goldenNonce()},
-		"greeting-future": {Min: 2, Max: 5, Mode: link.ModeTLS, Nonce: goldenNonce()},
+		"greeting-future": {Min: 3, Max: 5, Mode: link.ModeTLS, Nonce: goldenNonce()},
 	} {
 		b := golden(t, name)
 		got, err := link.ParseGreeting(b)
@@ -51,10 +51,10 @@ func TestGreeting_FutureVersion(t *testing.T) {
 	}
 	_, err = link.Negotiate(ours, theirs)
 	var ve *link.VersionError
-	if !errors.As(err, &ve) || !errors.Is(err, link.ErrVersion) || ve.Ours != (link.Versions{Min: 1, Max: 1}) || ve.Theirs != (link.Versions{Min: 2, Max: 5}) {
+	if !errors.As(err, &ve) || !errors.Is(err, link.ErrVersion) || ve.Ours != (link.Versions{Min: 1, Max: 2}) || ve.Theirs != (link.Versions{Min: 3, Max: 5}) {
 		t.Fatalf("%+v", err)
 	}
-	if want := "no common link version: we speak 1, the peer speaks 2 to 5"; err.Error() != want {
+	if want := "no common link version: we speak 1 to 2, the peer speaks 3 to 5"; err.Error() != want {
 		t.Errorf("%q, want %q", err, want)
 	}
 }

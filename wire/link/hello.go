@@ -2,7 +2,6 @@ package link
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/haagent/haagent/wire"
 )
@@ -22,6 +21,9 @@ type Hello struct {
 	Channel Channel
 	// Ack is what this replica's reports mean.
 	Ack Ack
+	// Accepts are the encodings that the replica can take the log in, besides none;
+	// zero before VersionPacked.
+	Accepts Encodings
 	// SegmentSize is the replica's; 0 where it has none yet.
 	SegmentSize wire.ByteSize
 	// Min is where the replica's log begins, Verified the end of what it has
@@ -53,6 +55,8 @@ func (m *Hello) Check() error {
 		return refuse(TypeHello, ErrFrame, "channel %d is unknown", uint8(m.Channel))
 	case m.Ack != AckMemory && m.Ack != AckDisk:
 		return refuse(TypeHello, ErrFrame, "ack %d is unknown", uint8(m.Ack))
+	case m.Accepts&^EncodingZstd != 0:
+		return refuse(TypeHello, ErrFrame, "encodings %#04x, unknown ones among them", uint16(m.Accepts))
 	case len(m.Digests) > MaxDigests:
 		return refuse(TypeHello, ErrFrame, "%d digests, at most %d", len(m.Digests), MaxDigests)
 	}
@@ -86,7 +90,8 @@ func checkIdentity(t Type, segmentSize wire.ByteSize, epoch int64, cluster, brok
 }
 
 func (m *Hello) appendPayload(dst []byte) []byte {
-	dst = append(dst, byte(m.Channel), byte(m.Ack), 0, 0)
+	dst = append(dst, byte(m.Channel), byte(m.Ack))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(m.Accepts))
 	dst = appendOffset(dst, wire.PhyOffset(m.SegmentSize), m.Min, m.Verified, m.Flushed, wire.PhyOffset(m.Epoch))
 	for _, s := range []string{m.Cluster, m.BrokerName, m.Node, m.Version} {
 		dst = appendString(dst, s)
@@ -99,10 +104,7 @@ func (m *Hello) appendPayload(dst []byte) []byte {
 }
 
 func (m *Hello) decode(c *cursor) {
-	m.Channel, m.Ack = Channel(c.u8()), Ack(c.u8())
-	if reserved := c.u16(); reserved != 0 {
-		c.wrong = fmt.Sprintf("reserved bytes %#04x, want zero", reserved)
-	}
+	m.Channel, m.Ack, m.Accepts = Channel(c.u8()), Ack(c.u8()), Encodings(c.u16())
 	m.SegmentSize, m.Min, m.Verified, m.Flushed, m.Epoch = wire.ByteSize(c.i64()), c.offset(), c.offset(), c.offset(), c.i64()
 	m.Cluster, m.BrokerName, m.Node, m.Version = c.str(), c.str(), c.str(), c.str()
 	n := int(c.u16())

@@ -73,6 +73,7 @@ var goldens = []struct {
 	{"snapshot-empty", &link.Snapshot{Generation: 1<<64 - 1, SourceEnd: wire.NoOffset}},
 	{"file", &link.File{Index: 0, Offset: 0, Data: []byte("{}")}},
 	{"goodbye", &link.Goodbye{Code: link.CodeStopping}},
+	{"packed", &link.Packed{At: 4096, Confirmed: 4100, Size: 64, Sum: link.Sum(bytes.Repeat([]byte("a"), 64)), Data: []byte("\x28\xb5\x2f\xfd\x20\x40\x03\x02\x00a")}},
 	{"proof", &link.Proof{MAC: [32]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31}}},
 }
 

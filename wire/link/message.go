@@ -1,8 +1,8 @@
 package link
 
 // Message is what a frame carries: one of *Hello, *Welcome, *Refuse, *Ask,
-// *Answer, *Start, *Transfer, *Report, *Heartbeat, *Snapshot, *File, *Goodbye
-// and *Proof.
+// *Answer, *Start, *Transfer, *Report, *Heartbeat, *Snapshot, *File, *Goodbye,
+// *Proof and *Packed.
 type Message interface {
 	// Type returns the type of the frame that carries the message.
 	Type() Type
@@ -82,6 +82,8 @@ func newMessage(t Type) Message {
 		return new(Goodbye)
 	case TypeProof:
 		return new(Proof)
+	case TypePacked:
+		return new(Packed)
 	}
 	return nil
 }

@@ -177,8 +177,8 @@ func TestDecode_RefusesReserved(t *testing.T) {
 		to   byte
 		say  string
 	}{
-		{"hello", 2, 1, "reserved bytes 0x0100"},
-		{"hello", 3, 1, "reserved bytes 0x0001"},
+		{"hello", 2, 1, "encodings 0x0100"},
+		{"hello", 3, 2, "encodings 0x0002"},
 		{"snapshot", 26 + 1 + 11 + 4 + 32, 2, `"topics.json" follows: 2`},
 	} {
 		b := golden(t, c.name)
@@ -314,7 +314,7 @@ func TestWords_AllHaveNames(t *testing.T) {
 		got  func(n uint8) string
 		want string // in the order of the numbers, from 0
 	}{
-		{func(n uint8) string { return link.Type(n).String() }, "type 0,hello,welcome,refuse,ask,answer,start,transfer,report,heartbeat,snapshot,file,goodbye,proof,type 14"},
+		{func(n uint8) string { return link.Type(n).String() }, "type 0,hello,welcome,refuse,ask,answer,start,transfer,report,heartbeat,snapshot,file,goodbye,proof,packed,type 15"},
 		{func(n uint8) string { return link.Mode(n).String() }, "none,tls,clear,mode 3"},
 		{func(n uint8) string { return link.Channel(n).String() }, "channel 0,log,metadata,channel 3"},
 		{func(n uint8) string { return link.Ack(n).String() }, "ack 0,memory,disk,ack 3"},

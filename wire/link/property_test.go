@@ -58,6 +58,7 @@ func (d draw) message(typ link.Type) link.Message {
 			Channel: rapid.SampledFrom([]link.Channel{link.ChannelLog, link.ChannelMetadata}).Draw(d.T, "channel"),
 			Ack:     rapid.SampledFrom([]link.Ack{link.AckMemory, link.AckDisk}).Draw(d.T, "ack"), SegmentSize: wire.ByteSize(d.offset("segment", 0)),
 			Min: d.offset("min", -1), Verified: d.offset("verified", -1), Flushed: d.offset("flushed", -1), Epoch: epoch.Draw(d.T, "epoch"),
+			Accepts: rapid.SampledFrom([]link.Encodings{0, link.EncodingZstd}).Draw(d.T, "accepts"),
 			Cluster: d.name("cluster", 0), BrokerName: d.name("broker", 0), Node: d.name("node", 1), Version: d.name("version", 0),
 			Digests: rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) link.Digest { return draw{rt}.digest() }), 0, 64).Draw(d.T, "digests"),
 		}
@@ -103,6 +104,10 @@ func (d draw) message(typ link.Type) link.Message {
 			m.Files = append(m.Files, link.FileEntry{Name: n, Size: size, Sum: d.sum(), Follows: rapid.Bool().Draw(d.T, "follows")})
 		}
 		return m
+	case link.TypePacked:
+		data := rapid.SliceOfN(rapid.Byte(), 1, 5000).Draw(d.T, "data")
+		return &link.Packed{At: wire.PhyOffset(rapid.Int64Range(0, math.MaxInt64-int64(link.MaxTransfer)).Draw(d.T, "at")), Confirmed: d.offset("confirmed", -1),
+			Size: wire.ByteSize(rapid.Int64Range(int64(len(data))+1, int64(link.MaxTransfer)).Draw(d.T, "size")), Sum: rapid.Uint32().Draw(d.T, "sum"), Data: data}
 	case link.TypeFile:
 		data := rapid.SliceOfN(rapid.Byte(), 1, 5000).Draw(d.T, "data")
 		offset := rapid.Int64Range(0, int64(link.MaxFileSize)-int64(len(data))).Draw(d.T, "offset")
@@ -169,7 +174,8 @@ func TestSizes_LargestMessagesFit(t *testing.T) {
 	text := link.Text(name + name + name)
 	for _, m := range []link.Message{
 		hello, welcome, snapshot, &link.Refuse{Code: math.MaxUint16, Text: text}, &link.Goodbye{Code: 1, Text: text},
-		&link.Transfer{Body: make([]byte, link.MaxTransfer)}, &link.File{Index: link.MaxFiles - 1, Offset: link.MaxFileSize - link.MaxPiece, Data: make([]byte, link.MaxPiece)},
+		&link.Transfer{Body: make([]byte, link.MaxTransfer)}, &link.Packed{Size: link.MaxTransfer, Data: make([]byte, link.MaxTransfer-1)},
+		&link.File{Index: link.MaxFiles - 1, Offset: link.MaxFileSize - link.MaxPiece, Data: make([]byte, link.MaxPiece)},
 	} {
 		frame := m.Append(nil)
 		if _, most := link.Sizes(m.Type()); len(frame) != link.HeaderSize+most {

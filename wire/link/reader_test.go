@@ -23,7 +23,7 @@ func TestReader_RefusesHeaders(t *testing.T) {
 		say   string
 	}{
 		{"type 0", rawFrame(0, 0, 0, nil), link.ErrType, "type 0"},
-		{"the first type that is not known", rawFrame(byte(link.LastType)+1, 0, 0, nil), link.ErrType, "type 14"},
+		{"the first type that is not known", rawFrame(byte(link.LastType)+1, 0, 0, nil), link.ErrType, "type 15"},
 		{"type 255", rawFrame(255, 0, 0, nil), link.ErrType, "type 255"},
 		{"a flag", rawFrame(9, 0x80, 0, make([]byte, 24)), link.ErrFrame, "flags 0x80"},
 		{"reserved bytes", rawFrame(9, 0, 1, make([]byte, 24)), link.ErrFrame, "reserved bytes 00 01"},

@@ -24,14 +24,15 @@ const (
 	TypeFile      Type = 11 // master to replica: a piece of one of them
 	TypeGoodbye   Type = 12 // both ways: the sender closes, and why
 	TypeProof     Type = 13 // both ways in mode clear: the sender holds the key
+	TypePacked    Type = 14 // master to replica: compressed bytes of the log, from version 2 on
 )
 
-const lastType = TypeProof
+const lastType = TypePacked
 
 var typeNames = [...]string{
 	TypeHello: "hello", TypeWelcome: "welcome", TypeRefuse: "refuse", TypeAsk: "ask", TypeAnswer: "answer",
 	TypeStart: "start", TypeTransfer: "transfer", TypeReport: "report", TypeHeartbeat: "heartbeat",
-	TypeSnapshot: "snapshot", TypeFile: "file", TypeGoodbye: "goodbye", TypeProof: "proof",
+	TypeSnapshot: "snapshot", TypeFile: "file", TypeGoodbye: "goodbye", TypeProof: "proof", TypePacked: "packed",
 }
 
 // String returns the type's name, or its number where it has none.
@@ -106,6 +107,12 @@ func (a Ack) String() string {
 	}
 	return fmt.Sprintf("ack %d", uint8(a))
 }
+
+// Encodings are ways to compress the log, one bit each.
+type Encodings uint16
+
+// EncodingZstd is that of Packed: one zstd frame (RFC 8878) without a dictionary.
+const EncodingZstd Encodings = 1
 
 // Verdict is what the master says about one digest of a Hello.
 type Verdict uint8
