@@ -135,7 +135,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		UseShortOptionHandling: false,
 		CustomAppHelpTemplate:  strings.Replace(helpTemplate, "{{agentOptions}}", options.HelpText(options.Table()), 1),
 		Commands: []*cli.Command{
-			demoCommand(), statusCommand(), membersCommand(), waitCommand(), keygenCommand(), verifyCommand(), promoteCommand(), resyncCommand(), configCommand(), completionCommand(), versionCommand(), generateCommand(),
+			demoCommand(), statusCommand(), membersCommand(), waitCommand(), keygenCommand(), verifyCommand(), promoteCommand(), resyncCommand(), configCommand(), doctorCommand(), completionCommand(), versionCommand(), generateCommand(),
 		},
 	}
 	for _, c := range app.Commands {

@@ -6,7 +6,7 @@ _haagent() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         case "$path/$word" in
-            /demo|/status|/members|/wait|/keygen|/verify|/promote|/resync|/config|/config/show|/config/check|/completion|/version) path=$path/$word ;;
+            /demo|/status|/members|/wait|/keygen|/verify|/promote|/resync|/config|/config/show|/config/check|/doctor|/completion|/version) path=$path/$word ;;
         esac
     done
     case "$prev" in
@@ -57,7 +57,7 @@ _haagent() {
         --timeout) :; return ;;
     esac
     case "$path" in
-        '') COMPREPLY=($(compgen -W 'demo status members wait keygen verify promote resync config completion version --help --version --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format' -- "$cur")) ;;
+        '') COMPREPLY=($(compgen -W 'demo status members wait keygen verify promote resync config doctor completion version --help --version --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format' -- "$cur")) ;;
         /demo)
             COMPREPLY=($(compgen -W '--help --duration --rate --keep --verbose' -- "$cur"))
             ;;
@@ -92,6 +92,9 @@ _haagent() {
             ;;
         /config/check)
             COMPREPLY=($(compgen -W '--help --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format' -- "$cur"))
+            ;;
+        /doctor)
+            COMPREPLY=($(compgen -W '--help --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format --json' -- "$cur"))
             ;;
         /completion)
             COMPREPLY=($(compgen -W 'bash zsh fish --help' -- "$cur"))
