@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -31,7 +32,23 @@ func (m *master) newRelay() *stock.Relay {
 	if m.a.cfg.RelayAcks == 0 {
 		return nil
 	}
-	return stock.NewRelay(stock.RelayOptions{Acks: m.acks, N: m.a.cfg.RelayAcks, Log: m.a.log})
+	return stock.NewRelay(stock.RelayOptions{Acks: m.acks, N: m.a.cfg.RelayAcks, Log: m.a.log, Recheck: m.recheck})
+}
+
+// recheckTime is how long a look at all that the log is known by may take.
+const recheckTime = 2 * time.Second
+
+// recheck is stock.RelayOptions.Recheck. A look that is not done in time may have
+// seen nothing.
+func (m *master) recheck(ctx context.Context) (same bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, recheckTime)
+	defer cancel()
+	before := m.source.Incarnation()
+	same = m.source.Recheck(ctx) == before
+	if err := ctx.Err(); err != nil && same {
+		return false, fmt.Errorf("look at the log's last bytes: %w", err)
+	}
+	return same, nil
 }
 
 // facts are what the guarantee for producers follows from.

@@ -26,6 +26,7 @@ type Source struct {
 	listeners   wake.Listeners
 
 	running atomic.Bool
+	recheck atomic.Bool // list the files and look at the proofs with the next look
 	asks    chan chan<- wire.PhyOffset
 	ended   chan struct{}
 }
@@ -105,6 +106,15 @@ func (s *Source) Now(ctx context.Context) wire.PhyOffset {
 	case <-s.ended:
 	}
 	return s.now()
+}
+
+// Recheck holds the files against what they were when they were last looked at, and
+// returns the Incarnation after that: whatever anybody had written over confirmed
+// bytes before the call has been seen, unless ctx has ended.
+func (s *Source) Recheck(ctx context.Context) uint64 {
+	s.recheck.Store(true)
+	s.Now(ctx)
+	return s.Incarnation()
 }
 
 func (s *Source) now() wire.PhyOffset {

@@ -156,6 +156,9 @@ func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 		t.hear(now)
 	}
 	asked := len(t.awaiting) > 0
+	if t.src.recheck.Swap(false) {
+		t.rescan = true
+	}
 	if asked && t.base == wire.NoOffset {
 		t.rescan = true // there may be a log now
 	}

@@ -30,6 +30,11 @@ type RelayOptions struct {
 	Acks RelayAcks
 	// N is how many replicas must have a message, of whatever kind they are.
 	N int
+	// Recheck holds the log's files against what they were when replicas were sent
+	// them, and reports whether they are still that; nobody is asked where nil. It
+	// is called when the broker may be another process than it was, and again where
+	// it could not tell.
+	Recheck func(ctx context.Context) (same bool, err error)
 	// Log is told when producers begin and cease to be confirmed; nobody where nil.
 	Log *slog.Logger
 }

@@ -50,13 +50,28 @@ func (r *Relay) remember(s *authoritySession) {
 	}
 }
 
+// staleTry is what to do about acks of a log that is not there any more.
+const staleTry = "they connect and compare anew when the agent sees the change; restart the replicas' agents, or this one, if this lasts"
+
+// changed is doubts for a broker that was not known before it lost its tail: the
+// agent was started while it was down, and replicas have acked what lay there.
+func (r *Relay) changed(ctx context.Context, end wire.PhyOffset) (*state.Problem, error) {
+	if r.opt.Recheck == nil {
+		return nil, nil
+	}
+	if same, err := r.opt.Recheck(ctx); same || err != nil {
+		return nil, err
+	}
+	return state.Problemf(state.Diverged, "relay_acks_stale", staleTry, nil,
+		"the local broker's log, which ends at %d, is not what replicas were sent", end), nil
+}
+
 // doubts says why replicas' acks cannot be about the log of a broker that may have
 // been started anew and ends at end. It may have lost its tail and have gone on
 // from there, which they learn when they connect the next time, and no earlier.
 func (r *Relay) doubts(s *authoritySession, best, end wire.PhyOffset) *state.Problem {
-	const try = "they connect and compare anew when the agent sees the change; restart the replicas' agents, or this one, if this lasts"
 	if best > end {
-		return state.Problemf(state.Diverged, "relay_acks_stale", try, nil,
+		return state.Problemf(state.Diverged, "relay_acks_stale", staleTry, nil,
 			"replicas hold the log up to %d and the local broker's ends at %d: it has lost its tail", best, end)
 	}
 	if len(r.witness.tail) == 0 || best == wire.NoOffset {
@@ -65,7 +80,7 @@ func (r *Relay) doubts(s *authoritySession, best, end wire.PhyOffset) *state.Pro
 	var now witness
 	err := now.read(s.a.opt.CommitLogDir, s.survey.Config.SegmentSize, r.witness.end)
 	if err != nil || !bytes.Equal(now.tail, r.witness.tail) {
-		return state.Problemf(state.Diverged, "relay_acks_stale", try, err,
+		return state.Problemf(state.Diverged, "relay_acks_stale", staleTry, err,
 			"the local broker's log below %d is not what it was, so that what replicas hold is another one", r.witness.end)
 	}
 	return nil

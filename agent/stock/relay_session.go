@@ -161,7 +161,11 @@ func (x *relaySession) connect(ctx context.Context) (links []*endLink, request w
 	}
 	end := now.survey.Max
 	if now.conns != x.r.dialled { // it may be another process
-		x.doubt = x.r.doubts(x.s, best, end)
+		if x.doubt = x.r.doubts(x.s, best, end); x.doubt == nil {
+			if x.doubt, err = x.r.changed(ctx, end); err != nil {
+				return links, 0, err
+			}
+		}
 		x.r.dialled, x.r.witness = now.conns, witness{}
 		if x.doubt != nil {
 			x.r.after = joins
