@@ -143,7 +143,7 @@ func (g *agentOrigin) follower(store *replica.Store, config *metadataLoop) follo
 	changed, stop := cfg.Finder.Listen()
 	g.of = link.NewFollower(link.FollowerOptions{
 		Security: cfg.Security, Ack: cfg.Ack, Store: store, Changed: changed, Timing: cfg.LinkTiming, Log: g.a.log,
-		Limits: g.a.limits,
+		Limits: g.a.limits, Rewind: cfg.OnDivergence == DivergenceRewind,
 		Self:   link.Identity{Cluster: st.Cluster, BrokerName: st.BrokerName, Node: cfg.Node, Version: cfg.Version},
 		Target: func() (link.Target, error) { return find(cfg.Finder, st.Cluster, st.BrokerName) },
 		Offer:  func(s metadata.Snapshot) error { return config.offer(g.of.Target().Node, s) }, ConfigState: config.failed,

@@ -121,6 +121,9 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 		return replica.Problem(a.cfg.Dir, err)
 	}
 	s.held = true
+	if n := store.Rewound(); n > 0 {
+		a.log.Warn("the replica was cut back to where it parted from its source", "offset", store.Ends().Verified, "bytes", int64(n), "kept", filepath.Join(replica.AgentDir(a.cfg.Dir), "salvage"))
+	}
 	opened()
 	config, err := newMetadataLoop(a, store)
 	if err != nil {
@@ -179,6 +182,9 @@ func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, 
 		o.Disturbed = p.State == state.Disturbed && errors.Is(p.Err, replica.ErrDisturbed)
 		o.Verify = o.Disturbed
 		o.OnlySynced = errors.Is(p.Err, replica.ErrFlush)
+		if at, ok := replica.PartedAt(p); ok && a.cfg.OnDivergence == DivergenceRewind {
+			o.Rewind = at
+		}
 	}
 	if kind == replica.KindReplica {
 		err = a.remember(&o)

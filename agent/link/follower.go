@@ -39,6 +39,9 @@ type FollowerOptions struct {
 	Target  func() (Target, error)
 	Changed <-chan struct{}
 	Store   *replica.Store
+	// Rewind says that Run ends where the source has parted from the replica, with
+	// the replica.Parted that says where: the caller opens the store anew, cut back.
+	Rewind bool
 	// Offer takes config files; nil: none are asked for. ConfigState is told how
 	// their connection fares, nil when it works.
 	Offer       func(metadata.Snapshot) error
@@ -103,7 +106,7 @@ func (f *Follower) Target() *Target { return f.target.Load() }
 // returns early only for problems of the store itself, which the caller must
 // open anew.
 func (f *Follower) Run(ctx context.Context) error {
-	loop := retry.Loop{First: f.opt.Timing.FirstRetry, Max: f.opt.Timing.MaxRetry, Final: replica.MustReopen, Poke: f.opt.Changed, OnError: func(err error) {
+	loop := retry.Loop{First: f.opt.Timing.FirstRetry, Max: f.opt.Timing.MaxRetry, Final: f.final, Poke: f.opt.Changed, OnError: func(err error) {
 		if p := state.AsProblem(err); p != nil {
 			f.opt.OnState(p.State, err)
 		} else {
@@ -111,6 +114,12 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 	}}
 	return loop.Run(ctx, f.attempt)
+}
+
+// final reports whether err is for the caller, who opens the store anew.
+func (f *Follower) final(err error) bool {
+	_, parted := replica.PartedAt(err)
+	return replica.MustReopen(err) || parted && f.opt.Rewind
 }
 
 // attempt makes one connection and follows it to its end. fruitful says that

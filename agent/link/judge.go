@@ -206,7 +206,7 @@ func (j *judge) diverged(ctx context.Context, high wire.PhyOffset) error {
 	if err != nil {
 		return err
 	}
-	return state.Problemf(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", nil,
+	return state.Problemf(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", &replica.Parted{PhyOffset: at},
 		"%s holds other bytes than the replica from offset %d on", j.addr, at)
 }
 

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +53,25 @@ func Problem(dir string, err error) error {
 func MustReopen(err error) bool {
 	p := state.AsProblem(err)
 	return p != nil && (p.State == state.Disturbed || p.State == state.IOError || errors.Is(p.Err, ErrFlush))
+}
+
+// Parted is a source that holds other bytes than the replica, which are known to be
+// equal before.
+type Parted struct{ PhyOffset wire.PhyOffset }
+
+// Error implements error.
+func (e *Parted) Error() string {
+	return fmt.Sprintf("the first byte that differs is at offset %d", e.PhyOffset)
+}
+
+// PartedAt returns where a source is known to hold other bytes than the replica, from
+// the error that its follower ended with.
+func PartedAt(err error) (at wire.PhyOffset, ok bool) {
+	var parted *Parted
+	if errors.As(err, &parted) {
+		return parted.PhyOffset, true
+	}
+	return 0, false
 }
 
 // Behind is the Problem of a source that ends before its replica.

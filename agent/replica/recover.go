@@ -27,6 +27,11 @@ func (s *Store) recover() error {
 		return errors.Join(s.mark.write(wire.NoOffset), s.saveState())
 	}
 	limit, suspect := s.believable(segments[0].Base)
+	if s.opt.Rewind > 0 {
+		limit, suspect = min(limit, max(s.opt.Rewind, segments[0].Base)), true
+		s.had = s.known
+		s.known = min(s.known, limit)
+	}
 	end, damage, err := s.findEnd(segments, limit)
 	if err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
@@ -36,6 +41,11 @@ func (s *Store) recover() error {
 	if last := wire.PhyOffset(s.lastMessage.Load()); end < s.state.VerifiedEnd {
 		s.state.VerifiedEnd, s.state.LastMessage = end, last
 		if err := s.saveState(); err != nil {
+			return err
+		}
+	}
+	if s.opt.Rewind > 0 {
+		if err := s.markEnd(end); err != nil {
 			return err
 		}
 	}
@@ -105,6 +115,9 @@ func (s *Store) believable(start wire.PhyOffset) (limit wire.PhyOffset, suspect 
 // where that is asked for or the known one is not to be found.
 func (s *Store) findEnd(segments []commitlog.Segment, limit wire.PhyOffset) (end wire.PhyOffset, damage bool, err error) {
 	from := s.state.LastMessage
+	if s.opt.Rewind > 0 && from >= limit { // it is to be cut off
+		return s.scan(wire.NoOffset, limit)
+	}
 	if s.opt.Verify || s.opt.Disturbed || from < segments[0].Base || from >= segments[len(segments)-1].End() {
 		return s.scan(wire.NoOffset, limit)
 	}
@@ -170,6 +183,9 @@ func (s *Store) scan(from, limit wire.PhyOffset) (end wire.PhyOffset, damage boo
 			return 0, false, err
 		}
 		if last.end > limit {
+			if s.opt.Rewind > 0 && last.at > limit { // behind a BLANK that differs
+				return end, false, nil
+			}
 			return min(last.at, limit), false, nil
 		}
 		if last.end > s.known && (!last.wellFormed || last.at > max(end, s.known)) {

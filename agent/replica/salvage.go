@@ -42,7 +42,14 @@ func (s *Store) salvageSegments(segments []commitlog.Segment) error {
 	return syncDir(target)
 }
 
-// salvageTail copies the bytes of seg from end to the last one that is not zero.
+// Rewound returns how many verified bytes Options.Rewind has cut off. They are below
+// DIR/.haagent/salvage.
+func (s *Store) Rewound() wire.ByteSize {
+	return max(0, s.had.Sub(max(s.Ends().Verified, 0)))
+}
+
+// salvageTail copies the bytes of seg from end to the last one that is not zero,
+// and at least all that were verified.
 func (s *Store) salvageTail(seg commitlog.Segment, end wire.PhyOffset) (err error) {
 	view, err := commitlog.OpenView(seg.Path)
 	if err != nil {
@@ -50,7 +57,11 @@ func (s *Store) salvageTail(seg commitlog.Segment, end wire.PhyOffset) (err erro
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	return commitlog.Guard(func() error {
-		rest := bytes.TrimRight(view.Bytes()[end.Sub(seg.Base):], "\x00")
+		all := view.Bytes()[end.Sub(seg.Base):]
+		rest := bytes.TrimRight(all, "\x00")
+		if whole := min(s.had, seg.End()).Sub(end); whole > wire.ByteSize(len(rest)) {
+			rest = all[:whole]
+		}
 		if len(rest) == 0 {
 			return nil
 		}

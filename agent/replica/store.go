@@ -61,6 +61,10 @@ type Options struct {
 	// after a failed flush. A replica that noted such a failure in its state is
 	// opened like this in any case.
 	OnlySynced bool
+	// Rewind is the first offset at which the source is known to hold other bytes:
+	// the log is cut back to the last message that ends before it, and what is cut
+	// is kept in salvage. 0: nothing is.
+	Rewind wire.PhyOffset
 	// Disturbed says that a broker's traces were made while this process held
 	// the store: they are set aside instead of refused. It implies Verify.
 	Disturbed bool
@@ -110,6 +114,7 @@ type Store struct {
 	record    commitlog.Record // owned by the appending goroutine
 	boot      string           // which run of the kernel this is; set by Open
 	known     wire.PhyOffset   // verified by the last process; set by Open
+	had       wire.PhyOffset   // the same before Rewind cut it back, 0 where it did not; set by Open
 	marked    bool             // known is where that process was when it ended; set by Open
 	mark      *endMark         // owned by the appending goroutine
 	touched   wire.PhyOffset   // how far a failed write may have got, else NoOffset; owned by the appending goroutine
