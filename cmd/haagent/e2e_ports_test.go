@@ -66,7 +66,7 @@ func TestPorts_ProbesLeaveNothing(t *testing.T) {
 	if s := slave.waitState(state.Streaming); strings.Count(slave.log.String(), "state=connecting") != connects {
 		t.Errorf("the replica was disturbed: %+v", s)
 	}
-	if now := strings.Count(master.log.String(), "\n"); now > lines+200 {
+	if now := strings.Count(master.log.String(), "\n"); now > lines+200+probesEach()/40 { // some of them are the progress
 		t.Errorf("%d lines were logged about %d probes", now-lines, (len(ports)+1)*probesEach())
 	}
 	checkGoroutines(t, master)
