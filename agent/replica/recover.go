@@ -55,6 +55,7 @@ func (s *Store) recover() error {
 	if err := s.markEnd(end); err != nil {
 		return err
 	}
+	s.rewound = max(0, s.had.Sub(end))
 	s.setEnds(end)
 	s.min.Store(int64(segments[0].Base))
 	s.flushed.Store(int64(segments[0].Base)) // until synced below

@@ -44,9 +44,7 @@ func (s *Store) salvageSegments(segments []commitlog.Segment) error {
 
 // Rewound returns how many verified bytes Options.Rewind has cut off. They are below
 // DIR/.haagent/salvage.
-func (s *Store) Rewound() wire.ByteSize {
-	return max(0, s.had.Sub(max(s.Ends().Verified, 0)))
-}
+func (s *Store) Rewound() wire.ByteSize { return s.rewound }
 
 // salvageTail copies the bytes of seg from end to the last one that is not zero,
 // and at least all that were verified.

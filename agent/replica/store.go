@@ -115,6 +115,7 @@ type Store struct {
 	boot      string           // which run of the kernel this is; set by Open
 	known     wire.PhyOffset   // verified by the last process; set by Open
 	had       wire.PhyOffset   // the same before Rewind cut it back, 0 where it did not; set by Open
+	rewound   wire.ByteSize    // how much of that it was; set by Open
 	marked    bool             // known is where that process was when it ended; set by Open
 	mark      *endMark         // owned by the appending goroutine
 	touched   wire.PhyOffset   // how far a failed write may have got, else NoOffset; owned by the appending goroutine
