@@ -123,6 +123,9 @@ func (r *readme) run(command string) string {
 	case command == "make test":
 		r.runsInCI(command) // this test is a part of it
 		return ""
+	case command == "make packages":
+		r.runsInCI("make packages-check") // builds them, and installs them
+		return ""
 	case strings.HasPrefix(command, "haagent --role master "):
 		if r.master != nil {
 			r.master.term() // it is started anew, with more options
