@@ -39,6 +39,8 @@ type slaveOptions struct {
 	offer     func(metadata.Snapshot) error
 	retention bool
 	limits    *pace.Limits
+	rewind    bool
+	from      wire.PhyOffset // replica.Options.Rewind
 }
 
 // slave is a replica and its follower.
@@ -107,7 +109,7 @@ func (s *slave) run() {
 			s.t.Fatal(err)
 		}
 	}
-	s.store, err = replica.Open(replica.Options{Dir: s.opt.dir, SegmentSize: s.opt.segment, Cluster: s.opt.cluster, BrokerName: s.opt.broker, Ack: s.opt.ack}, s.lock)
+	s.store, err = replica.Open(replica.Options{Dir: s.opt.dir, SegmentSize: s.opt.segment, Cluster: s.opt.cluster, BrokerName: s.opt.broker, Ack: s.opt.ack, Rewind: s.opt.from}, s.lock)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -116,8 +118,8 @@ func (s *slave) run() {
 		target = func() (link.Target, error) { return link.Target{Node: "master", Addr: s.addr}, nil }
 	}
 	o := link.FollowerOptions{Security: s.opt.security, Self: link.Identity{Node: s.opt.node, Version: "test"}, Ack: s.opt.ack, Target: target, Changed: s.changed,
-		Limits: s.opt.limits,
-		Store:  s.store, Offer: s.opt.offer, Dial: s.opt.dial, Timing: s.opt.timing, OnState: s.onState}
+		Limits: s.opt.limits, Rewind: s.opt.rewind,
+		Store: s.store, Offer: s.opt.offer, Dial: s.opt.dial, Timing: s.opt.timing, OnState: s.onState}
 	if s.opt.retention {
 		o.Retention = func(sourceMin wire.PhyOffset) error { _, err := s.store.DropBefore(sourceMin); return err }
 	}
