@@ -19,9 +19,9 @@ var ErrOtherLog = errors.New("it holds another log")
 const (
 	// vetPatience bounds how long a registration waits for its log to be looked at.
 	// Slaves of 4.x wait for 6 s.
-	vetPatience = 2 * time.Second
+	vetPatience = 5 * time.Second
 	// vetRequest bounds one request of that.
-	vetRequest = time.Second
+	vetRequest = 4 * time.Second
 	// vetSegments is how many of the master's last segments are looked at, beside
 	// its first one.
 	vetSegments = 3
