@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"syscall"
 
 	"github.com/haagent/haagent/agent/state"
 )
@@ -44,7 +45,8 @@ func NewKey() string {
 // lines that begin with '#' are skipped. Every error is a *state.Problem in
 // state Unauthorized that names the file, and the line where there is one, and
 // never shows a key. A file that others than its owner may read or write is
-// refused, because a key that is known to others protects nothing.
+// refused, because a key that is known to others protects nothing; but the group of
+// a file of root may read it.
 func ReadKeys(path string) (Keys, error) {
 	text, err := readKeyFile(path)
 	if err != nil {
@@ -79,10 +81,18 @@ func readKeyFile(path string) ([]byte, error) {
 	switch mode := info.Mode(); {
 	case !mode.IsRegular():
 		return nil, errors.New("it is no regular file")
-	case mode.Perm()&0o077 != 0:
+	case mode.Perm()&0o077 != 0 && (mode.Perm()&0o037 != 0 || !ownedByRoot(info)):
 		return nil, fmt.Errorf("%w: mode %#o, want %#o", errKeyMode, mode.Perm(), mode.Perm()&0o700)
 	}
 	return readSmall(path, maxKeyFile)
+}
+
+// ownedByRoot reports whether a file is root's. Such a one may be read by a group,
+// because that is how a service is given a secret: root:haagent 0640, or a
+// credential of systemd, whose mode shows who its access list names.
+func ownedByRoot(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Uid == 0
 }
 
 // readSmall reads a file of at most limit bytes.

@@ -88,11 +88,21 @@ func TestReadKeys_Files(t *testing.T) {
 		t.Fatal(err)
 	}
 	const chmod, generate = "chmod 600 ", "haagent keygen"
+	ofGroup := write("group", key('a'), 0o640)
+	if os.Geteuid() == 0 {
+		rootsOwn := write("root's", key('a'), 0o640)
+		if keys, err := link.ReadKeys(rootsOwn); err != nil || keys.Len() != 1 {
+			t.Errorf("root:group 0640: %v, %v", keys, err)
+		}
+		if err := os.Chown(ofGroup, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct{ path, say, try string }{
 		{write("own", key('a'), 0o600), "", ""},
 		{write("read-only", key('a'), 0o400), "", ""},
 		{linked, "", ""},
-		{write("group", key('a'), 0o640), "mode 0640, want 0600", chmod},
+		{ofGroup, "mode 0640, want 0600", chmod},
 		{write("world", key('a'), 0o604), "mode 0604, want 0600", chmod},
 		{write("written by all", key('a'), 0o622), "mode 0622, want 0600", chmod},
 		{write("bad", "x", 0o600), "line 1 is not base64", generate},

@@ -16,7 +16,7 @@ func keygenCommand() *cli.Command {
 		Name: "keygen", Usage: "make a key for --key-file", ArgsUsage: "[FILE]",
 		Description: "Writes a new key into FILE, readable by its owner only, or to stdout. All agents of a\n" +
 			"ring have the same file. To change keys: add the new one as second line everywhere, then\n" +
-			"make it the first line everywhere, then take the old one out; restart an agent after each.",
+			"make it the first line everywhere, then take the old one out; reload the agents after each (SIGHUP).",
 		Action: func(c *cli.Context) error {
 			switch c.NArg() {
 			case 0:
