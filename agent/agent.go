@@ -70,7 +70,7 @@ func (a *Agent) SetLimits(limit, catchup wire.ByteSize) error {
 		return err
 	}
 	if was, behind := a.limits.Rates(); was != limit || behind != catchup {
-		a.log.Info("limits changed", "limit-rate", limit.String(), "catchup-rate", catchup.String())
+		a.log.Info("limits changed", "limitRate", limit.String(), "catchupRate", catchup.String())
 	}
 	a.limits.Set(limit, catchup)
 	return nil

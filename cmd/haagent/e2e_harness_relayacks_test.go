@@ -276,7 +276,7 @@ func statuses(all []produced) string {
 func (x *relayReplica) holds(all []produced) {
 	t := x.of.t
 	t.Helper()
-	end := wire.NoOffset
+	var end wire.PhyOffset
 	if x.agent != nil {
 		end = x.agent.status().Offsets.Verified
 	} else {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 
@@ -31,7 +32,7 @@ func parseLevel(text string) (slog.Level, error) {
 }
 
 // counting does f while what repeats in the log is counted and told.
-func counting(log *slog.Logger, f func() error) error {
+func counting(log *slog.Logger, f func() error) (err error) {
 	h, ok := log.Handler().(*logs.Repeats)
 	if !ok {
 		return f()
@@ -41,7 +42,9 @@ func counting(log *slog.Logger, f func() error) error {
 	go func() { ended <- h.Run(ctx) }()
 	defer func() {
 		cancel() // also where f panics
-		<-ended
+		if told := <-ended; told != nil {
+			err = errors.Join(err, told)
+		}
 	}()
 	return f()
 }

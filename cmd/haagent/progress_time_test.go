@@ -26,7 +26,9 @@ func TestProgress_OnlyWhereSomethingMoved(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- showProgress(ctx, status, newScreen(&bytes.Buffer{}), slog.New(slog.NewTextHandler(&out, nil))) }()
+		go func() {
+			done <- showProgress(ctx, status, newScreen(&bytes.Buffer{}), slog.New(slog.NewTextHandler(&out, nil)))
+		}()
 		<-time.After(time.Hour + time.Second) // off the ticks
 		synctest.Wait()
 		if out.Len() > 0 {
