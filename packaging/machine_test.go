@@ -123,7 +123,7 @@ func newMachine(t *testing.T, name, addr, extra string) *machine {
 			t.Errorf("machine %s ended by itself", name)
 		}
 	})
-	t.Cleanup(func() { shell(t, "umount --recursive "+filepath.Join(dir, "root")) })
+	t.Cleanup(func() { shell(t, "umount --recursive --lazy "+filepath.Join(dir, "root")) })
 	m := &machine{t: t, name: name, addr: addr, root: filepath.Join(dir, "root")}
 	parent := strconv.Itoa(holder.Process.Pid)
 	waitFor(t, "the network of "+name, func() (string, bool) {

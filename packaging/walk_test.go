@@ -30,7 +30,7 @@ type step struct {
 //	On 10.0.0.6 and 10.0.0.7, `/etc/haagent/haagent.yml`:
 //	... On 10.0.0.5, in `/opt/rocketmq`:
 //	... On 10.0.0.5:
-var forWhom = regexp.MustCompile("(?m)(?:^|[ ,;])[Oo]n (10\\.0\\.0\\.\\d+)(?: and\\s+(10\\.0\\.0\\.\\d+))?(?:, (in )?`([^`]+)`)?:$")
+var forWhom = regexp.MustCompile("(?:^|[\\s,;])[Oo]n\\s+(10\\.0\\.0\\.\\d+)(?:\\s+and\\s+(10\\.0\\.0\\.\\d+))?(?:,\\s+(in\\s+)?`([^`]+)`)?:$")
 
 // steps reads a document from heading on ("": from its beginning) to the next one
 // of the same depth.
@@ -56,7 +56,7 @@ func steps(t *testing.T, document, heading string) []step {
 		case fence && !open:
 			open = true
 			s := step{language: language}
-			if m := forWhom.FindStringSubmatch(strings.TrimRight(prose, "\n")); m != nil && strings.HasSuffix(strings.TrimRight(prose, "\n"), m[0]) {
+			if m := forWhom.FindStringSubmatch(strings.TrimRight(prose, "\n")); m != nil {
 				s.hosts = append(s.hosts, m[1])
 				if m[2] != "" {
 					s.hosts = append(s.hosts, m[2])

@@ -155,7 +155,7 @@ func (f *Follower) attempt(ctx context.Context) (fruitful bool, err error) {
 // follow judges the source, and copies its log and config files until one of the
 // two connections is of no use any more.
 func (f *Follower) follow(ctx context.Context, st *stream, hello *wirelink.Hello, target Target) error {
-	judging := &judge{pipe: st.pipe, store: f.opt.Store, addr: st.addr, hello: hello, welcome: st.source}
+	judging := &judge{pipe: st.pipe, store: f.opt.Store, addr: st.addr, hello: hello, welcome: st.source, rewind: f.opt.Rewind}
 	var from wire.PhyOffset
 	err := st.alone(ctx, func() (err error) { from, err = judging.start(ctx); return err })
 	if err != nil {

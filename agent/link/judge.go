@@ -74,6 +74,7 @@ type judge struct {
 	addr    string
 	hello   *wirelink.Hello
 	welcome *wirelink.Welcome
+	rewind  bool // FollowerOptions.Rewind
 }
 
 // start returns where to start, or the Problem of a source that cannot be
@@ -96,7 +97,7 @@ func (j *judge) start(ctx context.Context) (wire.PhyOffset, error) {
 	}
 	last := len(j.hello.Digests) - 1
 	if w.Verdicts[last] == wirelink.Equal {
-		return verified, nil
+		return verified, j.longLast(ctx, j.hello.Digests[last].At)
 	}
 	if err := j.heads(ctx, last); err != nil {
 		return 0, err
@@ -128,7 +129,7 @@ func (j *judge) heads(ctx context.Context, last int) error {
 	for i, d := range j.hello.Digests[:last] {
 		switch j.welcome.Verdicts[i] {
 		case wirelink.Differs:
-			return j.head(ctx, d.At)
+			return j.head(ctx, d)
 		case wirelink.Equal:
 			return nil
 		}
@@ -138,14 +139,17 @@ func (j *judge) heads(ctx context.Context, last int) error {
 
 // head says what a segment means that differs at its head: another log where
 // not even its first message is the same.
-func (j *judge) head(ctx context.Context, at wire.PhyOffset) error {
+func (j *judge) head(ctx context.Context, d wirelink.Digest) error {
+	at := d.At
 	if first, err := j.store.Message(at); err == nil {
 		same, known, err := j.same(ctx, at, min(wire.ByteSize(len(first)), wirelink.MaxDigestRange))
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if same && known {
-			return j.diverged(ctx, j.hello.Verified)
+		case !known:
+			return j.cannotTell(at.Add(wire.ByteSize(len(first))))
+		case same:
+			return j.diverged(ctx, at.Add(d.Size))
 		}
 	}
 	return state.Problemf(state.SourceReplaced, "source_replaced", "look for the right master, or haagent resync to follow this one from its beginning", nil,
@@ -170,6 +174,28 @@ func (j *judge) shorter(ctx context.Context) error {
 	return j.behind()
 }
 
+// longLast looks at the head of the last message where it lies before what was found
+// equal from at on: one body can be sent twice, with other times.
+func (j *judge) longLast(ctx context.Context, at wire.PhyOffset) error {
+	last := j.store.LastMessage()
+	if last == wire.NoOffset || last >= at || last < j.welcome.Min {
+		return nil
+	}
+	size := min(headSize, j.hello.Verified.Sub(last))
+	same, known, err := j.same(ctx, last, size)
+	switch {
+	case err != nil || same && known:
+		return err
+	case !known || last.Add(size) > j.welcome.Confirmed:
+		return j.cannotTell(last.Add(size))
+	}
+	return j.diverged(ctx, last.Add(size))
+}
+
+func (j *judge) cannotTell(end wire.PhyOffset) error {
+	return fmt.Errorf("%s cannot tell yet whether it has the same bytes up to %d", j.addr, end)
+}
+
 func (j *judge) behind() error {
 	return replica.Behind(j.welcome.Visible, j.hello.Verified)
 }
@@ -183,7 +209,7 @@ func (j *judge) compare(ctx context.Context, end wirelink.Digest) (wire.PhyOffse
 	case err != nil:
 		return 0, err
 	case same && known:
-		return j.hello.Verified, nil
+		return j.hello.Verified, j.longLast(ctx, low)
 	}
 	// What is not confirmed may still become the same.
 	if confirmed := j.welcome.Confirmed; !known || confirmed < j.hello.Verified {
@@ -195,39 +221,9 @@ func (j *judge) compare(ctx context.Context, end wirelink.Digest) (wire.PhyOffse
 				return 0, j.diverged(ctx, min(confirmed, j.hello.Verified))
 			}
 		}
-		return 0, fmt.Errorf("%s cannot tell yet whether it has the same bytes up to %d", j.addr, j.hello.Verified)
+		return 0, j.cannotTell(j.hello.Verified)
 	}
 	return 0, j.diverged(ctx, j.hello.Verified)
-}
-
-// diverged is the Problem of logs that differ somewhere below high.
-func (j *judge) diverged(ctx context.Context, high wire.PhyOffset) error {
-	at, err := j.difference(ctx, high)
-	if err != nil {
-		return err
-	}
-	return state.Problemf(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", &replica.Parted{PhyOffset: at},
-		"%s holds other bytes than the replica from offset %d on", j.addr, at)
-}
-
-// difference finds the first byte that differs by bisection: two logs that have
-// parted stay different.
-func (j *judge) difference(ctx context.Context, high wire.PhyOffset) (wire.PhyOffset, error) {
-	low := max(j.hello.Min, j.welcome.Min) // the first difference lies in [low, high)
-	for low < high-1 {
-		middle := low.Add(high.Sub(low) / 2)
-		at := max(middle.Add(-overlap), low)
-		same, known, err := j.same(ctx, at, middle.Sub(at))
-		if err != nil {
-			return 0, err
-		}
-		if same && known {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return low, nil
 }
 
 // same asks the source for the digest of a range that the replica holds.

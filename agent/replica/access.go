@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -107,6 +108,32 @@ func (s *Store) LastMessage() wire.PhyOffset {
 		return wire.PhyOffset(last)
 	}
 	return wire.NoOffset
+}
+
+// MessageBefore returns the last verified message that ends at or before at; ok says
+// whether there is one that can be found. It reads the segment from its beginning.
+func (s *Store) MessageBefore(ctx context.Context, at wire.PhyOffset) (start, end wire.PhyOffset, ok bool) {
+	at = min(at, wire.PhyOffset(s.verified.Load()))
+	first := wire.PhyOffset(s.min.Load())
+	for base := at.SegmentBase(s.opt.SegmentSize); base >= first && base >= 0; base = base.Add(-s.opt.SegmentSize) {
+		if start, end, ok = s.lastBefore(ctx, base, at); ok || ctx.Err() != nil {
+			break
+		}
+	}
+	return start, end, ok
+}
+
+// lastBefore is MessageBefore from the segment at base on.
+func (s *Store) lastBefore(ctx context.Context, base, at wire.PhyOffset) (start, end wire.PhyOffset, ok bool) {
+	sc, err := commitlog.NewScanner(s.logDir, s.opt.SegmentSize, base)
+	if err != nil {
+		return 0, 0, false
+	}
+	defer func() { ok = sc.Close() == nil && ok }()
+	for ctx.Err() == nil && sc.Next() && sc.Record().End() <= at {
+		start, end, ok = sc.Record().PhyOffset, sc.Record().End(), true
+	}
+	return start, end, ok
 }
 
 // DropBefore removes the segments that lie wholly before offset, oldest first,
