@@ -240,8 +240,8 @@ func (j *judge) same(ctx context.Context, at wire.PhyOffset, size wire.ByteSize)
 		return false, false, err
 	}
 	a, ok := m.(*wirelink.Answer)
-	if !ok || a.At != at {
+	if !ok || a.At != at || a.Known() && a.Size != size {
 		return false, false, unexpected(m, "instead of an answer")
 	}
-	return a.Known() && a.Size == size && a.Sum == own.Sum, a.Known(), nil
+	return a.Known() && a.Sum == own.Sum, a.Known(), nil
 }
