@@ -61,6 +61,7 @@ var rooms = []room{
 	{"cmd/haagent", []string{"cmd/haagent/options", "cmd/haagent/logs", "wire", "wire/remoting", "agent", "agent/state", "agent/acks", "agent/link", "discovery", "agent/commitlog", "agent/replica", "agent/stock", "agent/control", "agent/verify", "agent/forge",
 		"github.com/urfave/cli/v2", "github.com/mattn/go-isatty", "github.com/vbauerster/mpb/v8", "github.com/dustin/go-humanize",
 		"github.com/coreos/go-systemd/v22", "golang.org/x/sync"}, "the only place that knows the command line and the terminal"},
+	{"packaging", nil, "it holds what is installed beside the program, and tests of that"},
 	{"agent/brokertest", []string{"wire"}, "it starts Java brokers for tests of every room, and so must not depend on what is tested"},
 }
 

@@ -148,7 +148,7 @@ func newMachine(t *testing.T, name, addr, extra string) *machine {
 		t.Fatal(err)
 	}
 	m.run("rm -f /usr/sbin/policy-rc.d") // it keeps services from being started
-	m.write("/usr/local/bin/systemctl", "#!/bin/sh\n"+systemctlVariable+"=1 exec "+binary+" \"$@\"\n", 0o755)
+	m.write("/usr/bin/systemctl", "#!/bin/sh\n"+systemctlVariable+"=1 exec "+binary+" \"$@\"\n", 0o755)
 	return m
 }
 
