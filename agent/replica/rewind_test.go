@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -115,5 +116,31 @@ func TestI8_Rewind_FaultAtEachCall(t *testing.T) {
 		s = openStore(t, Options{Dir: dir, SegmentSize: l.size, Rewind: end})
 		rewound(t, dir, l, s, end)
 		closeStore(t, s)
+	}
+}
+
+// What is before an offset is found in the middle of a message, at its ends, and over
+// the ends of segments; before the first message's end there is nothing.
+func TestMessageBefore(t *testing.T) {
+	l := makeLog(9, 16*wire.KiB, 0, 60, anyMessage)
+	s := replicate(t, t.TempDir(), l)
+	defer closeStore(t, s)
+	for _, bound := range l.bounds {
+		for _, at := range []wire.PhyOffset{bound - 1, bound, bound + 1, bound.SegmentBase(l.size)} {
+			wantStart, wantEnd, want := wire.PhyOffset(0), wire.PhyOffset(0), false
+			for end, start := range l.begins {
+				if end <= at && end > wantEnd {
+					wantStart, wantEnd, want = start, end, true
+				}
+			}
+			if start, end, ok := s.MessageBefore(t.Context(), at); start != wantStart || end != wantEnd || ok != want {
+				t.Fatalf("before %d there is [%d, %d), %t; want [%d, %d), %t", at, start, end, ok, wantStart, wantEnd, want)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, ok := s.MessageBefore(ctx, l.end()); ok {
+		t.Error("it was found after all")
 	}
 }
