@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -56,9 +57,11 @@ func (a *Agent) slave(ctx context.Context, opened func()) error {
 			wait.Reset()
 		}
 		delay := wait.NextBackOff()
-		if p != nil {
+		if _, parted := replica.PartedAt(err); p != nil {
 			a.following(p.State, err)
-			delay = max(delay, p.State.RetryAfter())
+			if !parted { // nobody has to decide that any more
+				delay = max(delay, p.State.RetryAfter())
+			}
 		} else {
 			a.following(state.Connecting, err)
 		}
@@ -121,9 +124,7 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 		return replica.Problem(a.cfg.Dir, err)
 	}
 	s.held = true
-	if n := store.Rewound(); n > 0 {
-		a.log.Warn("the replica was cut back to where it parted from its source", "offset", store.Ends().Verified, "bytes", int64(n), "kept", filepath.Join(replica.AgentDir(a.cfg.Dir), "salvage"))
-	}
+	a.tellRewound(store)
 	opened()
 	config, err := newMetadataLoop(a, store)
 	if err != nil {
@@ -143,6 +144,17 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 		return replica.Problem(a.cfg.Dir, store.Close())
 	}
 	return errors.Join(err, store.Abandon())
+}
+
+// tellRewound says what opening the store has cut off, if anything.
+func (a *Agent) tellRewound(store *replica.Store) {
+	n := store.Rewound()
+	if n <= 0 {
+		return
+	}
+	r := &control.Rewound{At: store.Ends().Verified, Bytes: n, Salvage: filepath.Join(replica.AgentDir(a.cfg.Dir), "salvage"), Time: time.Now().UTC()}
+	a.log.Warn("the replica was cut back to where it parted from its source", "offset", r.At, "bytes", int64(n), "kept", r.Salvage)
+	a.cond.know(func(c *condition) { c.rewound = r })
 }
 
 // storeOptions admits the directory, takes the lock, and finds out whose log of

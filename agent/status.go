@@ -34,6 +34,8 @@ type condition struct {
 	// fill adds what the present role knows: positions, files, replicas.
 	fill func(s *control.Status, now time.Time)
 	rate rate
+	// rewound is the last cut; nil before one.
+	rewound *control.Rewound
 
 	counts   *control.Counts
 	diskFree atomic.Int64 // bytes; -1 not known
@@ -115,7 +117,7 @@ func (c *condition) status(cfg Config) control.Status {
 		Dir: cfg.Dir, Ack: string(cfg.Ack), SegmentSize: c.segmentSize, Source: c.source,
 		Offsets:  control.Offsets{Min: wire.NoOffset, Received: wire.NoOffset, Written: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset, Acked: wire.NoOffset, Source: wire.NoOffset},
 		Replicas: []control.Replica{}, Members: members(cfg.Finder),
-		Metadata: control.Metadata{AgeSeconds: -1, Files: []control.MetadataFile{}}, DiskFreeBytes: c.diskFree.Load(), CertExpires: expires,
+		Metadata: control.Metadata{AgeSeconds: -1, Files: []control.MetadataFile{}}, DiskFreeBytes: c.diskFree.Load(), CertExpires: expires, Rewound: c.rewound,
 	}
 	if c.state == state.Searching && s.Try == "" {
 		s.Try = trySearching(cfg)

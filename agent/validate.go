@@ -115,8 +115,10 @@ func (c Config) checkPath() error {
 	default:
 		return &ConfigError{"compress", string(c.Compress), "no such way to compress", "give off, auto or zstd"}
 	}
-	switch c.OnDivergence {
-	case DivergenceHalt, DivergenceRewind:
+	switch {
+	case c.OnDivergence == DivergenceRewind && (c.Master != "" || c.MasterHA != ""):
+		return &ConfigError{"on-divergence", string(c.OnDivergence), "a broker without agent does not tell from where on it differs", "leave it away, or follow an agent beside the broker"}
+	case c.OnDivergence == DivergenceHalt, c.OnDivergence == DivergenceRewind:
 	default:
 		return &ConfigError{"on-divergence", string(c.OnDivergence), "no such way out of a divergence", "give halt or rewind"}
 	}

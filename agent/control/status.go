@@ -41,6 +41,9 @@ type Status struct {
 	// where it has none.
 	CertExpires time.Time `json:"certExpires,omitzero"`
 
+	// Rewound is the last cut since the agent's start; absent where there was none.
+	Rewound *Rewound `json:"rewound,omitempty"`
+
 	Metadata Metadata  `json:"metadata"`
 	Replicas []Replica `json:"replicas"`
 	// Guarantee is what producers of a master's broker can rely on; absent
@@ -57,6 +60,14 @@ type Source struct {
 	// Connected says that it answers now: a slave has its log from there, a
 	// master's broker tells where its log ends.
 	Connected bool `json:"connected"`
+}
+
+// Rewound says how a replica was cut back to where it parted from its source.
+type Rewound struct {
+	At      wire.PhyOffset `json:"at"`      // the end that was left
+	Bytes   wire.ByteSize  `json:"bytes"`   // cut off, at least 1
+	Salvage string         `json:"salvage"` // the directory that keeps them
+	Time    time.Time      `json:"time"`
 }
 
 // Offsets are the positions of the log, each at or below the next one up to

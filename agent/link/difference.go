@@ -28,9 +28,11 @@ func (j *judge) diverged(ctx context.Context, high wire.PhyOffset) error {
 	low := max(j.hello.Min, j.welcome.Min)
 	at, err := j.difference(ctx, low, high)
 	var cause error
+	try := "decide which side wins: promote the replica, or haagent resync to copy the source anew"
 	if err == nil && j.rewind {
 		if at, err = j.first(ctx, low, at); err == nil {
 			cause = &replica.Parted{PhyOffset: at}
+			try = "nothing: the replica is cut back to the last common message, and what is cut off is kept in its .haagent/salvage"
 		}
 	}
 	where := fmt.Sprintf("from offset %d on", at)
@@ -42,7 +44,7 @@ func (j *judge) diverged(ctx context.Context, high wire.PhyOffset) error {
 	case err != nil:
 		return err
 	}
-	return state.Problemf(state.Diverged, "diverged", "decide which side wins: promote the replica, or haagent resync to copy the source anew", cause,
+	return state.Problemf(state.Diverged, "diverged", try, cause,
 		"%s holds other bytes than the replica %s", j.addr, where)
 }
 

@@ -56,6 +56,9 @@ func showSlave(row func(name, format string, args ...any), s control.Status) {
 	if s.HistoryFrom > 0 {
 		row("history", "from %d on; what the source had before could not be asked for", s.HistoryFrom)
 	}
+	if r := s.Rewound; r != nil {
+		row("cut back", "to %d at %s; the %d bytes behind it are kept in %s", r.At, r.Time.Format(time.RFC3339), int64(r.Bytes), r.Salvage)
+	}
 	showConfig(row, s, "asked")
 }
 

@@ -28,7 +28,7 @@ func replicaOptions() []Option {
 			Help: "time between snapshots of the config files"},
 		{Name: "on-divergence", Kind: Choice, Arg: "WAY", Group: groupReplica, Example: "rewind", Choices: []string{"halt", "rewind"}, Default: "halt", Roles: slaves,
 			Help: "what a replica does that parted from its source: halt, or rewind to the last common message",
-			More: "What rewind cuts off is kept in DIR/.haagent/salvage."},
+			More: "Rewind needs an agent beside the source: with --master or --master-ha it is refused. Nothing is cut before the first byte that differs is proven; what is cut off is kept in DIR/.haagent/salvage, and told by haagent status."},
 	}
 }
 
