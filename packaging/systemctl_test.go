@@ -2,6 +2,7 @@ package packaging_test
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -317,8 +318,8 @@ func (u unit) command(name string) (*exec.Cmd, error) {
 	}
 	for key, parent := range map[string]string{"StateDirectory": "/var/lib", "RuntimeDirectory": "/run"} {
 		for _, dir := range strings.Fields(u.last(key)) {
-			path := filepath.Join(parent, dir)
-			out, err := exec.Command("install", "-d", "-o", who.Uid, "-g", who.Gid, "-m", "0750", path).CombinedOutput()
+			mode := cmp.Or(u.last(key+"Mode"), "0755")
+			out, err := exec.Command("install", "-d", "-o", who.Uid, "-g", who.Gid, "-m", mode, filepath.Join(parent, dir)).CombinedOutput()
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", out, err)
 			}

@@ -36,7 +36,7 @@ func TestDocuments_LeadFromABrokerToAFailover(t *testing.T) {
 	w.waitReplica("10.0.0.8")
 
 	// An upgrade of every machine under load loses no message that was confirmed.
-	stop := d.StartSending(t, brokertest.SendSpec{Topic: "orders", BodySize: 300, Threads: 4})
+	stop := d.StartSending(t, brokertest.SendSpec{Topic: "orders", BodySize: 300, Threads: 4, Rate: 200})
 	w.install(newer, "10.0.0.7", "10.0.0.5", "10.0.0.6", "10.0.0.8")
 	sent = append(sent, w.sendOK(d)...)
 	for _, host := range []string{"10.0.0.5", "10.0.0.6", "10.0.0.7"} {

@@ -192,8 +192,14 @@ func (w *town) startBroker(m *machine, conf string) {
 	}
 	cmd := m.start("setpriv --reuid=rocketmq --regid=rocketmq --init-groups sh -c 'cd " + brokerHome + " && exec sh bin/mqbroker -c " + conf + "'")
 	w.brokers[m.addr] = &brokerProcess{conf: conf, kill: func() { m.end(cmd) }}
+	before := strings.Count(m.words(), "boot success")
+	defer func() {
+		if w.t.Failed() {
+			m.run("tail -n 30 " + brokerHome + "/logs/rocketmqlogs/*.log")
+		}
+	}()
 	waitFor(w.t, "the broker on "+m.name, func() (string, bool) {
-		return m.words(), listens(m.addr+":10911") && strings.Contains(m.words(), "boot success")
+		return m.words(), strings.Count(m.words(), "boot success") > before && listens(m.addr+":10911")
 	})
 }
 
