@@ -57,7 +57,7 @@ func TestFollower_MasterThatBreaksTheRules_I3_Fault24(t *testing.T) {
 			t.Parallel()
 			addr, links := fakeMaster(t, func(p *peer, _ wire.PhyOffset) { p.sendBytes(c.bytes) })
 			s := startSlave(t, addr, slaveOptions{})
-			s.untilProblem(state.ProtocolError, c.code)
+			s.untilTold(state.ProtocolError, c.code)
 			if got := s.store.Ends().Verified; got > c.verified {
 				t.Errorf("I3: verified up to %d", got)
 			}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -207,6 +208,20 @@ func (s *slave) untilProblem(st state.State, code string) (reason string) {
 		s.t.Fatalf("a problem without a next step: %+v", p)
 	}
 	return p.Reason
+}
+
+// untilTold waits until a problem was told, also where the next attempt has ended in
+// another one since.
+func (s *slave) untilTold(st state.State, code string) {
+	s.t.Helper()
+	until(s.t, fmt.Sprintf("%s/%s", st, code), func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.ContainsFunc(s.states, func(one told) bool {
+			p := state.AsProblem(one.err)
+			return one.state == st && p != nil && p.Code == code
+		})
+	})
 }
 
 // never fails the test where the follower was ever in state st.
