@@ -148,7 +148,9 @@ func TestFollower_QuietLinkLives_Fault39(t *testing.T) {
 	m.acked("slave", end)
 	before := r.bytes(toMaster)
 	began := time.Now()
-	until(t, "many reports", func() bool { return r.bytes(toMaster)-before > 100*36 && time.Since(began) > 2*timing.Silence+timing.Silence/4 })
+	until(t, "many reports", func() bool {
+		return r.bytes(toMaster)-before > 100*36 && time.Since(began) > 2*timing.Silence+timing.Silence/4
+	})
 	if links, _ := r.counts(); links != 1 {
 		t.Errorf("%d connections were made", links)
 	}
