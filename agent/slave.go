@@ -27,6 +27,8 @@ type session struct {
 	from  origin // nil: nobody to follow
 	after error  // what ended the session before, nil for the first
 	held  bool   // the store was open before, and the lock ours ever since
+
+	closing error // how closing the store went where ctx ended while it was open
 }
 
 // slave is the role loop: session after session until ctx ends or the replica
@@ -45,8 +47,8 @@ func (a *Agent) slave(ctx context.Context, opened func()) error {
 		if errors.Is(err, errDone) {
 			return nil
 		}
-		if ctx.Err() != nil {
-			return errors.Join(ignoreCanceled(err), s.release())
+		if ctx.Err() != nil { // whatever the session has met does not matter any more
+			return errors.Join(s.closing, s.release())
 		}
 		p := state.AsProblem(err)
 		if first && p != nil && (p.State == state.Locked || errors.Is(err, os.ErrPermission)) {
@@ -77,13 +79,6 @@ func (s *session) release() error {
 		return nil
 	}
 	return s.lock.Release()
-}
-
-func ignoreCanceled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
 }
 
 // pause waits for delay, or until a change among the other agents makes another
@@ -141,7 +136,8 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 	case ctx.Err() != nil:
 		a.cond.set(state.Stopping, nil)
 		s.lock = nil
-		return replica.Problem(a.cfg.Dir, store.Close())
+		s.closing = replica.Problem(a.cfg.Dir, store.Close())
+		return s.closing
 	}
 	return errors.Join(err, store.Abandon())
 }

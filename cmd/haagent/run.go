@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os/signal"
+	"syscall"
 
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
@@ -31,6 +33,7 @@ func runAgent(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // an agent outlives whoever reads its log
 	screen := newScreen(c.App.ErrWriter)
 	level, err := newLevel(set)
 	if err != nil {
