@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -103,6 +104,9 @@ func unfit(text []byte) (line int, why string) {
 		content = bytes.TrimSpace(content)
 		if len(content) > maxLine {
 			return line, fmt.Sprintf("is longer than %d bytes", maxLine)
+		}
+		if !utf8.Valid(content) && !bytes.Contains(content, []byte{0}) { // a path would be another one
+			return line, "is not UTF-8"
 		}
 		if len(content) > 0 && content[0] != '#' {
 			entries++

@@ -85,6 +85,7 @@ func TestYAML_Refused(t *testing.T) {
 		{"a word", "slave\n", `x.yml:1: the file holds no options, but something else`},
 		{"two documents", "role: slave\n---\nack: disk\n", `x.yml:3: a second document begins here`},
 		{"a NUL byte", "role: slave\n\x00\n", `x.yml:2: holds a NUL byte, this is no text`},
+		{"not UTF-8", "role: slave\ndir: /data/\xff\n", `x.yml:2: is not UTF-8`},
 		{"more lines than options", strings.Repeat("a: b\n", 1000), `x.yml:513: is one of more than 512 lines`},
 		{"a long line", "role: slave\nnode: " + strings.Repeat("- ", 5000), `x.yml:2: is longer than 2048 bytes`},
 		{"brackets", "role: slave\njoin: " + strings.Repeat("[", 100) + "\n", `x.yml:2: has too many open brackets`},
