@@ -211,3 +211,15 @@ func TestOptions_DefaultsAreThoseOfTheAgent(t *testing.T) {
 		t.Errorf("the table's defaults make\n%s\nthe agent's are\n%s", got, want)
 	}
 }
+
+// TestSuggestion_IsACommandForUsers: "extra" is nearest to one that only builds use.
+func TestSuggestion_IsACommandForUsers(t *testing.T) {
+	t.Parallel()
+	var out, talk bytes.Buffer
+	if code := run(t.Context(), []string{"haagent", "extra"}, strings.NewReader(""), &out, &talk); code != exitUsage {
+		t.Errorf("exit code %d", code)
+	}
+	if strings.Contains(talk.String(), "generate") || !strings.HasPrefix(talk.String(), `haagent: no such command: "extra".`) {
+		t.Errorf("it says %s", talk.String())
+	}
+}

@@ -20,7 +20,7 @@ import (
 // runAgent is the command without a name: the agent in the foreground.
 func runAgent(c *cli.Context) error {
 	if c.Args().Present() {
-		return usageError{fmt.Errorf("no such command: %q. %s", c.Args().First(), cli.SuggestCommand(c.App.Commands, c.Args().First()))}
+		return usageError{fmt.Errorf("no such command: %q. %s", c.Args().First(), cli.SuggestCommand(c.App.VisibleCommands(), c.Args().First()))}
 	}
 	set, err := resolve(c)
 	if err != nil {
