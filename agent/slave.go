@@ -180,6 +180,10 @@ func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, 
 		return replica.Options{}, replica.Problem(dir, err)
 	}
 	if s.lock == nil {
+		// What was handed over is a broker's, which must not find it locked.
+		if st, unread := replica.ReadState(dir); unread == nil && kind == replica.KindReplica && st.Promoted {
+			return replica.Options{}, replica.Problem(dir, fmt.Errorf("%s: %w", dir, replica.ErrPromoted))
+		}
 		if s.lock, err = replica.AcquireLock(dir); err != nil {
 			return replica.Options{}, replica.Problem(dir, err)
 		}

@@ -48,7 +48,7 @@ func NewKey() string {
 // refused, because a key that is known to others protects nothing; but the group of
 // a file of root may read it.
 func ReadKeys(path string) (Keys, error) {
-	text, err := readKeyFile(path)
+	text, err := ReadSecret(path, maxKeyFile)
 	if err != nil {
 		return Keys{}, keyProblem(path, err)
 	}
@@ -73,7 +73,9 @@ func keyProblem(path string, err error) error {
 // errKeyMode is about the permissions of a key file.
 var errKeyMode = errors.New("others than its owner may use it")
 
-func readKeyFile(path string) ([]byte, error) {
+// ReadSecret reads a regular file of at most limit bytes that others than its
+// owner, and for a file of root its group, may not use.
+func ReadSecret(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path) // before it is opened: opening a pipe waits for its other end
 	if err != nil {
 		return nil, err
@@ -84,7 +86,7 @@ func readKeyFile(path string) ([]byte, error) {
 	case mode.Perm()&0o077 != 0 && (mode.Perm()&0o037 != 0 || !ownedByRoot(info)):
 		return nil, fmt.Errorf("%w: mode %#o, want %#o", errKeyMode, mode.Perm(), mode.Perm()&0o700)
 	}
-	return readSmall(path, maxKeyFile)
+	return readSmall(path, limit)
 }
 
 // ownedByRoot reports whether a file is root's. Such a one may be read by a group,

@@ -44,10 +44,14 @@ func newFileIdentity(cert, key, ca string, log *slog.Logger) (*fileIdentity, err
 	id.seen = id.stamps()
 	var err error
 	if id.loaded, err = id.load(); err != nil {
-		return nil, &state.Problem{
+		p := &state.Problem{
 			State: state.Unauthorized, Code: "tls_files", Reason: "the link's certificate cannot be used", Err: err,
 			Try: "give PEM files that belong together as --tls-cert, --tls-key and --tls-ca",
 		}
+		if errors.Is(err, errKeyMode) {
+			p.Try = "chmod 600 " + key
+		}
+		return nil, p
 	}
 	return id, nil
 }
@@ -65,7 +69,11 @@ func (id *fileIdentity) stamps() (stamps [3]fileStamp) {
 func (id *fileIdentity) load() (loadedFiles, error) {
 	var texts [3][]byte
 	for i, path := range []string{id.cert, id.key, id.ca} {
-		text, err := readSmall(path, maxPEM)
+		read := readSmall
+		if path == id.key {
+			read = ReadSecret
+		}
+		text, err := read(path, maxPEM)
 		if err != nil {
 			return loadedFiles{}, fmt.Errorf("read %s: %w", path, err)
 		}

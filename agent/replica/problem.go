@@ -29,7 +29,7 @@ func Problem(dir string, err error) error {
 	case errors.Is(err, ErrLocked):
 		return state.Problemf(state.Locked, "locked", "stop the broker or agent that runs on "+dir+" (fuser "+dir+"/lock names it)", err, "the store is in use")
 	case errors.Is(err, ErrPromoted):
-		return state.Problemf(state.Promoted, "promoted", resync, err, "the replica was handed to a broker")
+		return state.Problemf(state.Promoted, "promoted", "start the broker on it, and no slave agent; only if it is to be a replica again: haagent resync --dir "+dir, err, "the replica was handed to a broker")
 	case errors.Is(err, ErrBrokerWrote):
 		return state.Problemf(state.Disturbed, "broker_wrote", resync, err, "two histories may exist, and nobody has said which one wins")
 	case errors.Is(err, ErrDisturbed):

@@ -200,19 +200,31 @@ func resyncCommand() *cli.Command {
 			if err := confirm(c, "Set the log and config in "+dir+" aside and start anew?"); err != nil {
 				return err
 			}
-			lock, err := replica.AcquireLock(dir)
+			aside, err := resync(dir)
 			if errors.Is(err, replica.ErrLocked) {
 				return &exitError{code: exitLocked, err: err, try: "stop the agent or broker that runs on " + dir + " first"}
 			}
 			if err != nil {
 				return err
 			}
-			aside, err := replica.Resync(dir, "", time.Now())
-			if err := errors.Join(err, lock.Release()); err != nil {
-				return err
-			}
 			_, err = fmt.Fprintf(c.App.Writer, "the old log is in %s\n", aside)
 			return err
 		},
 	}
+}
+
+// resync sets a log aside that neither a broker nor an agent uses. A master agent
+// leaves the store's own lock to its broker, and has another one.
+func resync(dir string) (aside string, err error) {
+	lock, err := replica.AcquireLock(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	master, err := replica.AcquireAgentLock(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, master.Release()) }()
+	return replica.Resync(dir, "", time.Now())
 }

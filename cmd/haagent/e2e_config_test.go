@@ -65,6 +65,7 @@ func TestConfig_BadInput(t *testing.T) {
 		{"options that exclude each other", []string{"--role", "master", "--dir", dir, "--master", "127.0.0.1:9", "--http", ""}, exitConfig, "--master"},
 		{"an observer with a directory", []string{"--role", "observer", "--dir", dir, "--http", ""}, exitConfig, "--dir"},
 		{"ACL file", with(slave, "--broker-acl-file", file("acl", "accessKey=a\n", 0o600)), exitConfig, "secretKey is missing"},
+		{"ACL file for all", with(slave, "--broker-acl-file", file("acl-open", "accessKey=a\nsecretKey=b\n", 0o644)), exitConfig, "others than its owner may use it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"github.com/haagent/haagent/agent/acks"
 	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/forge"
+	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
 )
@@ -97,6 +98,11 @@ func TestPair_BadInput(t *testing.T) {
 		slave.term()
 		r.refused(exitIncompatible, "was not promoted", "--role", "master", "--dir", slave.dir, "--gossip-bind", r.host(), "--http", "")
 	})
+	t.Run("PromotedReplica", func(t *testing.T) { checkPromotedIsTheBrokers(t, r, slave.dir) })
+	t.Run("ResyncUnderAMaster", func(t *testing.T) {
+		r.refused(exitLocked, "agent.lock", "resync", "--dir", master.dir, "--yes")
+		master.waitState(state.Serving)
+	})
 	t.Run("NoKey", func(t *testing.T) {
 		dir := forgeStore(t)
 		r.refused(exitConfig, "link-bind", "--role", "master", "--dir", dir, "--gossip-bind", r.host(), "--link-bind", "0.0.0.0:0", "--http", "")
@@ -112,6 +118,23 @@ func TestPair_BadInput(t *testing.T) {
 		r.refused(exitAuth, "none.key", "--role", "slave", "--dir", dir, "--key-file", filepath.Join(dir, "none.key"))
 		r.refused(exitConfig, "left alone", "keygen", r.key)
 	})
+}
+
+// checkPromotedIsTheBrokers: an agent that is started on a promoted replica, as a
+// service is at boot, says what it found and leaves the lock to the broker.
+func checkPromotedIsTheBrokers(t *testing.T, r *ring, dir string) {
+	t.Helper()
+	if stdout, stderr, code := haagentCommand(t, "promote", "--dir", dir, "--yes"); code != exitOK {
+		t.Fatalf("promote ended with %d: %s%s", code, stdout, stderr)
+	}
+	late := r.startSlave(dir, "s1", r.gossip(r.host()))
+	late.waitCode(state.Promoted, "promoted")
+	lock, err := replica.AcquireLock(dir)
+	if err != nil {
+		t.Fatalf("a broker could not boot: %v", err)
+	}
+	closeLock(t, lock)
+	late.term()
 }
 
 // checkSecondMaster: two masters of one group stop each other. Nothing is acked

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/haagent/haagent/agent"
+	"github.com/haagent/haagent/agent/link"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/cmd/haagent/options"
@@ -77,7 +78,7 @@ func agentConfig(set *options.Set) (agent.Config, error) {
 	}
 	if file := set.Text("broker-acl-file"); file != "" {
 		if cfg.Credentials, err = readCredentials(file); err != nil {
-			return cfg, set.Refuse("broker-acl-file", file, err.Error(), "write two lines: accessKey=NAME and secretKey=SECRET, readable for haagent only")
+			return cfg, set.Refuse("broker-acl-file", file, err.Error(), "write two lines, accessKey=NAME and secretKey=SECRET, and chmod 600 "+file)
 		}
 	}
 	return cfg, nil
@@ -104,7 +105,7 @@ func placed(set *options.Set, err error) error {
 const maxCredentials = 64 << 10
 
 func readCredentials(file string) (remoting.Credentials, error) {
-	b, err := options.ReadSmall(file, maxCredentials)
+	b, err := link.ReadSecret(file, maxCredentials)
 	if err != nil {
 		return remoting.Credentials{}, err
 	}

@@ -29,7 +29,7 @@ var brokerProperties = []string{
 
 // ReadBrokerConf reads the file of --broker-conf. Errors are an *Error.
 func ReadBrokerConf(path string) (*BrokerConf, error) {
-	text, err := ReadSmall(path, maxFile)
+	text, err := readSmall(path, maxFile)
 	if err != nil {
 		return nil, &Error{Origin: Origin{Layer: FromFlag}, Key: "broker-conf", Value: path, Why: reason(err), Try: "give the file that the broker is started with (mqbroker -c FILE), readable for this user"}
 	}

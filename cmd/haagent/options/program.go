@@ -106,6 +106,10 @@ func sentence(text string) string {
 	if text == "" {
 		return ""
 	}
+	first, _, _ := strings.Cut(text, " ")
+	if strings.ToLower(first) != first { // a property of the broker, such as listenPort
+		return text + "."
+	}
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 

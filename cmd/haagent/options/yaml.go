@@ -25,9 +25,9 @@ const (
 	maxDepth   = 64       // brackets open at once
 )
 
-// ReadSmall reads a regular file of at most limit bytes. It is looked at before
+// readSmall reads a regular file of at most limit bytes. It is looked at before
 // it is opened: opening a pipe waits for its other end.
-func ReadSmall(path string, limit int64) ([]byte, error) {
+func readSmall(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (r *resolver) file(path string) ([]Value, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := ReadSmall(path, maxFile)
+	text, err := readSmall(path, maxFile)
 	if err != nil {
 		return nil, r.set.Refuse("config", path, reason(err), "give a file that this user may read, or leave --config away")
 	}
