@@ -300,7 +300,7 @@ func (m *master) fill(s *control.Status, _ time.Time) {
 	s.Source = control.Source{Kind: "broker", Addr: broker.Addr, Connected: broker.Mode != stock.AuthorityNone}
 	if s.State == state.Serving && s.Reason == "" && broker.Mode == stock.AuthorityNone {
 		s.Reason = fmt.Sprintf("no broker at %s says where its log ends: a last record counts only when the next one begins", broker.Addr)
-		s.Try = "give --broker HOST:PORT, the listenPort of the broker that writes to " + s.Dir
+		s.Try = "start the broker that writes to " + s.Dir + ", or give its listenPort as --broker HOST:PORT; if it is lost, promote a replica"
 	}
 	m.guarantee(s)
 	snapshot := m.config.Status()
