@@ -146,6 +146,9 @@ func (r *readme) run(command string) string {
 		return r.shell(command + " --http " + r.pair)
 	case strings.HasPrefix(command, "haagent promote "):
 		r.source.Kill()
+		if r.master != nil { // the machine is gone, and what stood beside the broker with it
+			r.master.kill()
+		}
 		out := r.shell(command)
 		if code := r.agent.exitWithin(endPatience); code != exitOK {
 			r.t.Errorf("the promoted agent ended with %d:\n%s", code, r.agent.log.String())
