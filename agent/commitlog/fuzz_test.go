@@ -60,6 +60,9 @@ func checkOneEncoding(t *testing.T, window []byte, rec *commitlog.Record) {
 	t.Helper()
 	got := forge.AppendMessage(nil, messageOf(rec), rec.PhyOffset)
 	want := bytes.Clone(window[:rec.Size])
+	if at := rec.BodyOffset().Sub(rec.PhyOffset); !bytes.Equal(want[at:][:len(rec.Body)], rec.Body) {
+		t.Fatalf("the body is not at %d", at)
+	}
 	// Two things that a broker does not write, and does not look at either.
 	if len(rec.Body) == 0 {
 		copy(got[8:12], want[8:12]) // the checksum of nothing

@@ -80,6 +80,15 @@ func (r *Record) Blank() bool { return r.Magic == MagicBlank }
 // Bytes returns the whole record as it lies in the log; for a BLANK its 8 bytes.
 func (r *Record) Bytes() []byte { return r.raw }
 
+// BodyOffset returns where the body of a message starts.
+func (r *Record) BodyOffset() wire.PhyOffset {
+	behind := len(r.Body) + 1 + len(r.Topic) + 2 + len(r.Properties)
+	if r.Magic == MagicV2 {
+		behind++ // a topic's length is two bytes long
+	}
+	return r.PhyOffset.Add(r.Size - wire.ByteSize(behind))
+}
+
 // BornAddr returns the address of the producer.
 func (r *Record) BornAddr() netip.AddrPort { return hostAddr(r.BornHost) }
 

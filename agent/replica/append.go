@@ -32,6 +32,7 @@ func (s *Store) Begin(base wire.PhyOffset) error {
 		return fmt.Errorf("begin at %d: not the start of a segment of %s: %w", base, s.opt.SegmentSize, ErrNotAdjacent)
 	}
 	s.setEnds(base)
+	s.unsynced = emptyDigest(base)
 	s.mu.Lock()
 	s.state.Start = base
 	s.mu.Unlock()
@@ -180,6 +181,11 @@ func (s *Store) verifySegment(limit wire.PhyOffset) (more bool, err error) {
 	}
 	window := seg.view.Bytes()[:min(limit, seg.end).Sub(seg.base)]
 	w := walk{at: at, base: seg.base, end: seg.end, window: window, rec: &s.record}
+	if s.opt.Ack == AckMemory {
+		s.unsynced.remembered(wire.PhyOffset(s.saved.Load()))
+		s.sum = s.unsynced.latest // which is not touched before all of this step is done
+		w.digest = &s.sum
+	}
 	err = w.run()
 	if err == nil && w.at == seg.end {
 		// Before its end is passed: whatever fails here is done again.
@@ -192,9 +198,10 @@ func (s *Store) verifySegment(limit wire.PhyOffset) (more bool, err error) {
 		}
 	}
 	if w.at > at && s.opt.Ack == AckMemory {
-		if err := s.mark.write(w.at); err != nil {
+		if err := s.mark.write(tailDigest{old: s.unsynced.old, latest: s.sum}); err != nil {
 			return false, err
 		}
+		s.unsynced.latest = s.sum
 	}
 	s.messages.Add(w.messages)
 	s.doubt(w.doubtful)

@@ -10,7 +10,7 @@
 //	├── config/                  installed by agent/metadata
 //	└── .haagent/
 //	    ├── state.json           who is followed, what is verified and synced; CRC, renamed in
-//	    ├── verified             the verified end, should this process be killed (memory)
+//	    ├── verified             the verified end, should this process be killed (memory), with a digest
 //	    ├── tmp/                 where files are born that cannot be born unnamed
 //	    ├── salvage/             bytes that were cut back (I8)
 //	    └── set-aside/           files of a broker that were in the way

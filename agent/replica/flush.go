@@ -160,7 +160,11 @@ func (s *Store) saveState() error {
 	s.mu.Lock()
 	state := s.state
 	s.mu.Unlock()
-	return writeState(s.opt.Dir, state)
+	if err := writeState(s.opt.Dir, state); err != nil {
+		return err
+	}
+	s.saved.Store(int64(state.VerifiedEnd))
+	return nil
 }
 
 // flush is sync and saveState, for those who run while Run does not.

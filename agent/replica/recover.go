@@ -17,14 +17,14 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
-	if err := s.recall(); err != nil {
+	if err := s.recall(segments); err != nil {
 		return err
 	}
 	if len(segments) == 0 {
 		// Where the log was is forgotten with it: the source decides anew.
 		s.state.Start, s.state.VerifiedEnd, s.state.LastMessage = wire.NoOffset, wire.NoOffset, wire.NoOffset
 		s.state.HistoryFrom, s.state.Unsynced, s.state.Provisional, s.state.Boot = 0, false, false, s.boot
-		return errors.Join(s.mark.write(wire.NoOffset), s.saveState())
+		return errors.Join(s.mark.write(emptyDigest(wire.NoOffset)), s.saveState())
 	}
 	limit, suspect := s.believable(segments[0].Base)
 	if s.opt.Rewind > 0 {
@@ -44,15 +44,10 @@ func (s *Store) recover() error {
 			return err
 		}
 	}
-	if s.opt.Rewind > 0 {
-		if err := s.markEnd(end); err != nil {
-			return err
-		}
-	}
 	if err := s.cut(segments, end, damage || suspect); err != nil {
 		return fmt.Errorf("cut the log back to %d: %w", end, err)
 	}
-	if err := s.markEnd(end); err != nil {
+	if err := s.markEnd(segments[0].Base, end); err != nil {
 		return err
 	}
 	s.rewound = max(0, s.had.Sub(end))
@@ -70,14 +65,20 @@ func (s *Store) recover() error {
 }
 
 // recall finds out how far the log is known to have been verified and whole.
-func (s *Store) recall() (err error) {
+func (s *Store) recall(segments []commitlog.Segment) (err error) {
 	if s.mark, err = openMark(s.opt.Dir); err != nil {
 		return err
 	}
-	marked, ok, err := s.mark.read()
+	said, ok, err := s.mark.read()
 	s.known = s.state.VerifiedEnd
-	if s.state.Boot == s.boot && ok && marked != wire.NoOffset {
-		s.known, s.marked = max(s.known, marked), true
+	if err != nil || !ok || len(segments) == 0 || s.state.Boot != s.boot {
+		return err
+	}
+	if first := said.old.since; first < 0 || first > max(segments[0].Base, s.state.VerifiedEnd) {
+		return nil // of a log that was cut back since
+	}
+	if s.marked, err = s.fits(said); s.marked {
+		s.known, s.unsynced = max(s.known, said.latest.end), said
 	}
 	return err
 }
@@ -86,13 +87,22 @@ func (s *Store) recall() (err error) {
 const everything wire.PhyOffset = math.MaxInt64
 
 // markEnd sets the mark of the verified end anew. With AckDisk there is none: it
-// would be written for nothing, and found as it once was after a crash that the
-// kernel survived.
-func (s *Store) markEnd(end wire.PhyOffset) error {
-	if s.opt.Ack == AckDisk {
-		end = wire.NoOffset
+// would be written for nothing. What was not synced before the last process ended
+// has not been synced since.
+func (s *Store) markEnd(start, end wire.PhyOffset) error {
+	since := s.unsynced.old.since
+	if !s.marked {
+		since = max(start, s.state.VerifiedEnd)
 	}
-	return s.mark.write(end)
+	s.unsynced = emptyDigest(min(since, end))
+	if s.opt.Ack == AckDisk {
+		return s.mark.write(emptyDigest(wire.NoOffset))
+	}
+	var err error
+	if s.unsynced.latest, err = s.digestOf(min(since, end), end); err != nil {
+		return err
+	}
+	return s.mark.write(s.unsynced)
 }
 
 // believable returns where the walk has to stop. Provisional messages may be

@@ -93,6 +93,7 @@ type Store struct {
 	lastMessage                     atomic.Int64 // start of the last verified message
 	lastStored                      atomic.Int64 // its STORETIMESTAMP, Unix milliseconds
 	messages                        atomic.Int64 // verified since Open
+	saved                           atomic.Int64 // the verified end in state.json
 	expecting                       atomic.Bool  // provisional bytes are about to be appended
 
 	// Locks are taken in this order.
@@ -118,6 +119,8 @@ type Store struct {
 	rewound   wire.ByteSize    // how much of that it was; set by Open
 	marked    bool             // known is where that process was when it ended; set by Open
 	mark      *endMark         // owned by the appending goroutine
+	unsynced  tailDigest       // what mark says; owned by the appending goroutine
+	sum       digest           // what its latest part becomes; owned by the appending goroutine
 	touched   wire.PhyOffset   // how far a failed write may have got, else NoOffset; owned by the appending goroutine
 }
 
@@ -159,6 +162,7 @@ func Open(opt Options, lock *Lock) (*Store, error) {
 	s := &Store{opt: opt, lock: lock, logDir: opt.CommitLogDir, nudge: make(chan struct{}, 1), touched: wire.NoOffset}
 	s.setEnds(wire.NoOffset)
 	s.lastMessage.Store(int64(wire.NoOffset))
+	s.saved.Store(int64(wire.NoOffset))
 	if err := s.admit(); err != nil {
 		return nil, err
 	}
@@ -166,81 +170,6 @@ func Open(opt Options, lock *Lock) (*Store, error) {
 		return nil, errors.Join(err, s.closeSegments())
 	}
 	return s, nil
-}
-
-// admit decides whether the directory may be replicated into, and asserts the
-// boot contract. It changes nothing unless it may.
-func (s *Store) admit() error {
-	dir := s.opt.Dir
-	kind, err := Classify(dir, s.logDir)
-	if err != nil {
-		return err
-	}
-	switch kind {
-	case KindStore:
-		return fmt.Errorf("%s: %w", s.logDir, ErrForeignStore)
-	case KindNotStore:
-		return fmt.Errorf("%s: %w", dir, ErrNotStore)
-	case KindReplica:
-		if s.state, err = ReadState(dir); err != nil {
-			return err
-		}
-		if s.state.Promoted {
-			return fmt.Errorf("%s: %w", dir, ErrPromoted)
-		}
-		if s.state.SegmentSize != s.opt.SegmentSize {
-			return fmt.Errorf("%s holds segments of %s, the source has %s: %w", s.logDir, s.state.SegmentSize, s.opt.SegmentSize, ErrSegmentSize)
-		}
-	default:
-		s.state = State{Format: stateFormat, SegmentSize: s.opt.SegmentSize, Start: wire.NoOffset, VerifiedEnd: wire.NoOffset, LastMessage: wire.NoOffset}
-	}
-	s.state.CommitLogDir = ""
-	if s.logDir != CommitLogDir(dir) {
-		if s.state.CommitLogDir, err = filepath.Abs(s.logDir); err != nil {
-			return fmt.Errorf("find the commit log: %w", err)
-		}
-	}
-	if s.boot, err = bootID(); err != nil {
-		return err
-	}
-	if s.opt.Cluster != "" || s.opt.BrokerName != "" {
-		s.state.Cluster, s.state.BrokerName = s.opt.Cluster, s.opt.BrokerName
-	}
-	if traces := brokerTraces(dir); len(traces) > 0 {
-		segments, err := commitlog.List(s.logDir)
-		if err != nil {
-			return err
-		}
-		if len(segments) > 0 && !s.opt.Disturbed {
-			return fmt.Errorf("%s has %v: %w", dir, traces, ErrBrokerWrote)
-		}
-		if err := setAside(dir, s.opt.Now(), traces...); err != nil {
-			return err
-		}
-	}
-	if err := s.assertBootContract(); err != nil {
-		return err
-	}
-	return removeLeftovers(filepath.Join(AgentDir(dir), "tmp"))
-}
-
-// assertBootContract makes sure that a broker which boots on the directory, now
-// or after a crash, rebuilds its queues from the log.
-func (s *Store) assertBootContract() error {
-	for _, dir := range []string{s.logDir, AgentDir(s.opt.Dir)} {
-		if err := makeDir(dir); err != nil {
-			return fmt.Errorf("prepare store: %w", err)
-		}
-	}
-	abort := filepath.Join(s.opt.Dir, abortName)
-	f, err := os.OpenFile(abort, os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("leave abort marker: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("leave abort marker: %w", err)
-	}
-	return syncDir(s.opt.Dir)
 }
 
 // Ends returns where the store is.

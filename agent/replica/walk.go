@@ -15,8 +15,10 @@ type walk struct {
 	end    wire.PhyOffset // of the segment
 	window []byte         // the segment's bytes from base to where bytes are known to be
 	rec    *commitlog.Record
+	digest *digest // of what is passed, but for bodies; nil: nobody asks
 
 	messages   int64          // passed
+	summed     wire.PhyOffset // the digest is up to here
 	doubtful   wire.PhyOffset // end of the last one that a crash of the machine would make us doubt, else 0
 	last       wire.PhyOffset
 	lastStored commitlog.Millis
@@ -26,6 +28,21 @@ type walk struct {
 // the segment's end. Zeros where a message should begin are an error: in what a
 // peer sent they can never become one.
 func (w *walk) run() error {
+	w.summed = w.at
+	err := w.pass()
+	w.sum(w.at, w.at)
+	return err
+}
+
+// sum takes everything up to o into the digest, and goes on at next.
+func (w *walk) sum(o, next wire.PhyOffset) {
+	if w.digest != nil {
+		w.digest.add(w.window[w.summed.Sub(w.base):o.Sub(w.base)], o)
+		w.summed = next
+	}
+}
+
+func (w *walk) pass() error {
 	for w.at < w.end {
 		rest := w.window[w.at.Sub(w.base):]
 		switch err := commitlog.Parse(rest, w.at, w.end, w.rec); {
@@ -36,6 +53,8 @@ func (w *walk) run() error {
 			if !w.rec.WellFormed() {
 				w.doubtful = w.at
 			}
+			body := w.rec.BodyOffset()
+			w.sum(body, body.Add(wire.ByteSize(len(w.rec.Body))))
 		case errors.Is(err, commitlog.ErrSegmentEnd):
 			// The bytes behind a BLANK belong to the segment too: wait for them all.
 			if wire.ByteSize(len(w.window)) < w.end.Sub(w.base) {

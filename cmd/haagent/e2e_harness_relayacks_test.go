@@ -102,16 +102,18 @@ const (
 	byStop = "SIGSTOP"
 )
 
-// leave takes a replica out of reach and returns when that began.
-func (x *relayReplica) leave(way string) (gone time.Time) {
+// leave takes a replica out of reach, and returns when that began and when it was
+// so at the latest.
+func (x *relayReplica) leave(way string) (asked, gone time.Time) {
 	x.of.t.Helper()
-	gone = time.Now()
+	asked = time.Now()
+	gone = asked
 	switch {
 	case way == byStop:
 		x.signal(syscall.SIGSTOP)
 	case x.broker != nil && way == byTerm:
 		x.broker.Stop()
-		gone = time.Now() // it serves for seconds until it ends
+		gone = time.Now() // it serves for a part of the seconds until it ends
 	case x.broker != nil:
 		x.broker.Kill()
 	case way == byTerm:
@@ -119,7 +121,7 @@ func (x *relayReplica) leave(way string) (gone time.Time) {
 	default:
 		x.agent.kill()
 	}
-	return gone
+	return asked, gone
 }
 
 func (x *relayReplica) signal(s syscall.Signal) {

@@ -86,7 +86,7 @@ func (r *relayed) leavesAndReturns(x *relayReplica, way string) {
 	steady := time.Now()
 	r.await(p, 100, brokertest.StatusOK, steady)
 
-	gone := x.leave(way)
+	asked, gone := x.leave(way)
 	apart := r.connected(false)
 	r.refused("just after " + x.node + " has left") // those who sent before wait for the slaveTimeout
 	r.await(p, 2*sendersForTimeouts, r.lacking(), apart)
@@ -99,7 +99,7 @@ func (r *relayed) leavesAndReturns(x *relayReplica, way string) {
 	r.await(p, 100, brokertest.StatusOK, again)
 	all := p.collect()
 
-	r.judge(all, x.node+" by "+way, relayTimes{steady, gone, apart, leaving, back, again})
+	r.judge(all, x.node+" by "+way, relayTimes{asked, gone, apart, leaving, back, again})
 	for _, other := range r.replicas {
 		other.reported()
 		other.holds(all)
@@ -108,8 +108,8 @@ func (r *relayed) leavesAndReturns(x *relayReplica, way string) {
 
 // relayTimes are the moments of one departure.
 type relayTimes struct {
-	steady  time.Time // producers began
-	gone    time.Time // the replica left
+	asked   time.Time // the replica was told to leave
+	gone    time.Time // it has left for certain
 	apart   time.Time // the relay was seen to be disconnected
 	leaving time.Time // it was still away
 	back    time.Time // the replica was back
@@ -124,7 +124,7 @@ func (r *relayed) judge(all []produced, what string, at relayTimes) {
 	for _, s := range all {
 		ok := s.Status == brokertest.StatusOK
 		switch {
-		case s.ended.Before(at.gone) && !ok:
+		case s.ended.Before(at.asked) && !ok:
 			t.Errorf("%s: with all replicas a send was told %s %s", what, s.Status, s.Err)
 		case s.began.After(at.apart) && s.ended.Before(at.leaving) && s.Status != r.lacking():
 			t.Errorf("%s: with a replica short a send was told %s %s after %s, want %s", what, s.Status, s.Err, s.Latency(), r.lacking())
