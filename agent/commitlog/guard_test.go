@@ -124,7 +124,7 @@ func TestView(t *testing.T) {
 	if v.Size() != 64*wire.KiB || v.Path() != path {
 		t.Errorf("%s of %d", v.Path(), v.Size())
 	}
-	for _, advise := range []func() error{v.AdviseSequential, v.AdviseWillNeed, v.AdviseDone} {
+	for _, advise := range []func() error{v.AdviseSequential, v.AdviseRandom, v.AdviseWillNeed, v.AdviseDone} {
 		if err := advise(); err != nil {
 			t.Error(err)
 		}

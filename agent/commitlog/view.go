@@ -74,6 +74,9 @@ func (v *View) Bytes() []byte { return v.data }
 // AdviseSequential tells the kernel that the view will be read once, in order.
 func (v *View) AdviseSequential() error { return v.advise(unix.MADV_SEQUENTIAL) }
 
+// AdviseRandom tells the kernel to read nothing ahead of what is read.
+func (v *View) AdviseRandom() error { return v.advise(unix.MADV_RANDOM) }
+
 // AdviseWillNeed tells the kernel to read the view ahead.
 func (v *View) AdviseWillNeed() error { return v.advise(unix.MADV_WILLNEED) }
 

@@ -356,6 +356,7 @@ func (w *world) restart() {
 // acks from memory all that it had verified.
 func (w *world) comeBack(n *node) {
 	w.restarts++
+	n.opt.beside = w.r.IntN(2) == 0
 	n.run()
 	e := n.store.Ends()
 	if e.Acked < n.acked || e.Verified < n.highest && n.opt.ack != replica.AckDisk {

@@ -60,6 +60,8 @@ type FollowerOptions struct {
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 	Timing Timing
 	Log    *slog.Logger
+
+	largeFrame int // default largeFrame
 }
 
 // Follower keeps a replica equal to the log that a Server reads, and reports
@@ -85,6 +87,9 @@ func NewFollower(opt FollowerOptions) *Follower {
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.largeFrame == 0 {
+		opt.largeFrame = largeFrame
 	}
 	f := &Follower{opt: opt}
 	f.received.Store(int64(wire.NoOffset))

@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -53,18 +54,20 @@ func TestFollower_MasterThatBreaksTheRules_I3_Fault24(t *testing.T) {
 		"confirmed end that fell": {"confirmed_fell", end, append((&wirelink.Transfer{At: 0, Confirmed: end, Body: log}).Append(nil),
 			(&wirelink.Heartbeat{Min: 0, Confirmed: end - 1, Visible: end}).Append(nil)...)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			addr, links := fakeMaster(t, func(p *peer, _ wire.PhyOffset) { p.sendBytes(c.bytes) })
-			s := startSlave(t, addr, slaveOptions{})
-			s.untilTold(state.ProtocolError, c.code)
-			if got := s.store.Ends().Verified; got > c.verified {
-				t.Errorf("I3: verified up to %d", got)
-			}
-			if n := links(); n > 20 {
-				t.Errorf("%d connections already", n)
-			}
-		})
+		for _, beside := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, beside %t", name, beside), func(t *testing.T) {
+				t.Parallel()
+				addr, links := fakeMaster(t, func(p *peer, _ wire.PhyOffset) { p.sendBytes(c.bytes) })
+				s := startSlave(t, addr, slaveOptions{beside: beside})
+				s.untilTold(state.ProtocolError, c.code)
+				if got := s.store.Ends().Verified; got > c.verified {
+					t.Errorf("I3: verified up to %d", got)
+				}
+				if n := links(); n > 20 {
+					t.Errorf("%d connections already", n)
+				}
+			})
+		}
 	}
 }
 
@@ -197,8 +200,17 @@ func TestFollower_TargetMoves(t *testing.T) {
 // so that nobody waits for it, and the owner of the store is told (fault 36).
 func TestFollower_DiskThatFails_Fault36(t *testing.T) {
 	t.Parallel()
+	for _, beside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("beside %t", beside), func(t *testing.T) {
+			t.Parallel()
+			diskFails(t, slaveOptions{beside: beside})
+		})
+	}
+}
+
+func diskFails(t *testing.T, o slaveOptions) {
 	m := startMaster(t, masterOptions{})
-	s := startSlave(t, m.addr, slaveOptions{})
+	s := startSlave(t, m.addr, o)
 	end := m.grow(5)
 	m.acked("slave", end)
 	logDir := filepath.Join(s.opt.dir, "commitlog")

@@ -41,6 +41,7 @@ type slaveOptions struct {
 	retention bool
 	limits    *pace.Limits
 	rewind    bool
+	beside    bool           // frames of every length are taken beside the next one
 	from      wire.PhyOffset // replica.Options.Rewind
 }
 
@@ -123,6 +124,9 @@ func (s *slave) run() {
 		Store: s.store, Offer: s.opt.offer, Dial: s.opt.dial, Timing: s.opt.timing, OnState: s.onState}
 	if s.opt.retention {
 		o.Retention = func(sourceMin wire.PhyOffset) error { _, err := s.store.DropBefore(sourceMin); return err }
+	}
+	if s.opt.beside {
+		o.TakeBeside(1)
 	}
 	s.follower = link.NewFollower(o)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -14,7 +14,7 @@ import (
 )
 
 // stream is a replica's log connection, from the start on. read owns everything
-// that is not atomic.
+// that is not atomic, and lends it to its side while that takes a frame.
 type stream struct {
 	*pipe
 	f      *Follower
@@ -54,29 +54,44 @@ func (st *stream) read(ctx context.Context) error {
 	if st.expect(wirelink.TypeTransfer, wirelink.TypeHeartbeat); st.packs {
 		st.expect(wirelink.TypeTransfer, wirelink.TypeHeartbeat, wirelink.TypePacked)
 	}
+	run, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	side := st.newSide(run, cancel)
+	defer side.end()
 	for {
-		t, payload, err := st.raw(ctx)
+		t, payload, err := st.raw(run)
+		if taken := side.rest(); taken != nil {
+			return taken // and why raw ended, if it did
+		}
 		if err != nil {
 			return fmt.Errorf("read from %s: %w", st.addr, err)
 		}
-		switch t {
-		case wirelink.TypeTransfer:
-			err = st.transfer(payload)
-		case wirelink.TypePacked:
-			err = st.packed(payload)
-		default:
-			err = st.other(t, payload)
-		}
-		if err != nil {
+		if len(payload) >= st.f.opt.largeFrame {
+			side.take(t, payload)
+		} else if err := st.frame(run, t, payload); err != nil {
 			return err
 		}
-		st.progress()
-		if t != wirelink.TypeHeartbeat {
-			if err := st.rest(ctx, wire.ByteSize(len(payload))); err != nil {
-				return err
-			}
-		}
 	}
+}
+
+// frame takes one frame.
+func (st *stream) frame(ctx context.Context, t wirelink.Type, payload []byte) (err error) {
+	switch t {
+	case wirelink.TypeTransfer:
+		err = st.transfer(payload)
+	case wirelink.TypePacked:
+		err = st.packed(payload)
+	default:
+		err = st.other(t, payload)
+	}
+	if err != nil {
+		return err
+	}
+	st.progress()
+	if t == wirelink.TypeHeartbeat {
+		return nil
+	}
+	return st.rest(ctx, wire.ByteSize(len(payload)))
 }
 
 // transfer takes bytes of the log as they are.

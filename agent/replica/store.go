@@ -266,6 +266,11 @@ func (s *Store) attach(base wire.PhyOffset, file segmentFile) (*segment, error) 
 	if seg.view, err = commitlog.OpenView(seg.path); err != nil {
 		return nil, errors.Join(fmt.Errorf("map segment: %w", err), file.Close())
 	}
+	// What is read was written just before. Pages read ahead of it would be filled
+	// with zeros, only to be overwritten.
+	if err := seg.view.AdviseRandom(); err != nil {
+		return nil, errors.Join(err, seg.close())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = append(s.open, seg)

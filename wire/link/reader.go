@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"io"
+	"unsafe"
 
 	"github.com/haagent/haagent/wire"
 )
@@ -78,13 +79,39 @@ func (r *Reader) Next() (Type, []byte, error) {
 	return h.typ, payload, nil
 }
 
+// Exchange hands the buffer that the last payload lies in to the caller, to keep it
+// beyond the next call of Next, and goes on with another one: an older one, or nil.
+func (r *Reader) Exchange(buf []byte) []byte {
+	r.buf, buf = buf, r.buf
+	return buf
+}
+
+// Buffers as large as alignedBuffer begin such that the body of a Transfer lies at
+// the start of a page: some processors copy four times slower into addresses that
+// are not aligned as those are that they copy from, which here is the page cache,
+// and to which the body goes next.
+const (
+	alignedBuffer = 64 * wire.KiB
+	pageSize      = 4 * wire.KiB
+)
+
+func newBuffer(n int) []byte {
+	if n < int(alignedBuffer) {
+		return make([]byte, n)
+	}
+	b := make([]byte, n+int(pageSize))
+	over := (uintptr(unsafe.Pointer(unsafe.SliceData(b))) + transferFixed) % uintptr(pageSize)
+	skip := int(uintptr(pageSize) - over)
+	return b[skip : skip+n : skip+n]
+}
+
 // fill reads n bytes into the buffer, which is never more than twice as long as
 // what has arrived at any time, now or before.
 func (r *Reader) fill(n int) error {
 	have := 0
 	for {
 		if have == len(r.buf) && have < n {
-			grown := make([]byte, min(n, max(2*have, int(firstBuffer))))
+			grown := newBuffer(min(n, max(2*have, int(firstBuffer))))
 			copy(grown, r.buf)
 			r.buf = grown
 		}
