@@ -37,6 +37,7 @@ type Config struct {
 	Master      string // remoting address of a broker without agent
 	MasterHA    string // its HA address, where it cannot be asked
 	Credentials remoting.Credentials
+	BrokerTLS   *stock.BrokerTLS // of every connection to a broker's remoting port; nil: none
 
 	// Master and slave of a pair.
 
@@ -114,6 +115,11 @@ const (
 	DivergenceHalt   OnDivergence = "halt"   // stay, and wait for somebody to decide
 	DivergenceRewind OnDivergence = "rewind" // cut back to the last common message; what is cut is kept
 )
+
+// brokerOptions say how brokers are asked; timeout 0 is the usual one.
+func (c *Config) brokerOptions(timeout time.Duration) stock.BrokerOptions {
+	return stock.BrokerOptions{Credentials: c.Credentials, TLS: c.BrokerTLS, Timeout: timeout}
+}
 
 // WithDefaults returns the config with defaults for what was not given.
 func (c Config) WithDefaults() Config {

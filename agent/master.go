@@ -102,7 +102,7 @@ func (a *Agent) serveStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.broker = stock.NewBroker(a.cfg.Broker, stock.BrokerOptions{Credentials: a.cfg.Credentials})
+	m.broker = stock.NewBroker(a.cfg.Broker, a.cfg.brokerOptions(0))
 	defer m.broker.Close()
 	m.build()
 	a.cond.know(func(c *condition) { c.fill = m.fill })

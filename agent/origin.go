@@ -44,9 +44,9 @@ type collector func(ctx context.Context) (metadata.Snapshot, []metadata.Missing,
 func (a *Agent) origin() origin {
 	switch {
 	case a.cfg.Master != "":
-		return &brokerOrigin{a: a, broker: stock.NewBroker(a.cfg.Master, stock.BrokerOptions{Credentials: a.cfg.Credentials}),
+		return &brokerOrigin{a: a, broker: stock.NewBroker(a.cfg.Master, a.cfg.brokerOptions(0)),
 			// A connection of its own: a large table must not delay the log.
-			tables: stock.NewBroker(a.cfg.Master, stock.BrokerOptions{Credentials: a.cfg.Credentials, Timeout: 30 * time.Second})}
+			tables: stock.NewBroker(a.cfg.Master, a.cfg.brokerOptions(30*time.Second))}
 	case a.cfg.MasterHA != "":
 		return &brokerOrigin{a: a}
 	case a.cfg.Finder != nil:

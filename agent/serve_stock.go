@@ -136,7 +136,7 @@ func (p *stockPorts) serve(ctx context.Context, m *master) error {
 	}
 	if len(p.remoting) > 0 {
 		// Its own connection: the other one must answer for the end at once.
-		broker := stock.NewBroker(p.a.cfg.Broker, stock.BrokerOptions{Credentials: p.a.cfg.Credentials, Timeout: askPatience})
+		broker := stock.NewBroker(p.a.cfg.Broker, p.a.cfg.brokerOptions(askPatience))
 		defer broker.Close()
 		p.a.log.Info("requests of stock slaves are answered", "remoting", p.addr, "below", p.remoting[1].Addr().String())
 		group.Go(func() error { return p.serveRemoting(run, stock.StoreAnswers(p.storeAnswers(m, broker))) })

@@ -1,10 +1,13 @@
 package brokertest
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,6 +50,9 @@ type BrokerOptions struct {
 	SegmentSize wire.ByteSize
 	// Properties are further broker properties; they win over all others.
 	Properties map[string]string
+	// TLS is what the probes of a broker speak that was told to demand it
+	// (-Dtls.server.mode=enforcing in JVMFlags); nil: they speak plainly.
+	TLS *tls.Config
 	// HeapMiB is the size of the JVM's heap; 256 where zero.
 	HeapMiB int
 	// JVMFlags are added to the command line and win over the flags there, which
@@ -150,14 +156,22 @@ func (b *Broker) start() error {
 	}
 	killAtEnd(b.t, process)
 	b.process = process
-	err = awaitServing(process, b.Addr(), runtimeInfo, "boot success")
+	err = awaitServing(process, b.dial, runtimeInfo, "boot success")
 	if err == nil && b.options.NameServer != "" {
-		err = awaitRegistered(process, b.options.NameServer, b.registeredAddr())
+		err = awaitRegistered(process, b.options.NameServer, b.registeredAddr(), b.dial)
 	}
 	if err != nil {
 		return fmt.Errorf("broker %s in %s: %w\n%s", b.options.Version, b.options.Dir, err, lastWords(b.fileLogs()))
 	}
 	return nil
+}
+
+// dial opens a connection to the port for clients.
+func (b *Broker) dial(ctx context.Context) (net.Conn, error) {
+	if b.options.TLS == nil {
+		return plainly(b.Addr())(ctx)
+	}
+	return (&tls.Dialer{Config: b.options.TLS}).DialContext(ctx, "tcp", b.Addr())
 }
 
 // registeredAddr is the address that the broker tells the name server.

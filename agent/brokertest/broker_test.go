@@ -82,7 +82,7 @@ func TestBroker(t *testing.T) {
 // checkReady asks a broker once about itself, which must be enough.
 func checkReady(t *testing.T, b *Broker) {
 	t.Helper()
-	answer, err := request(t.Context(), b.Addr(), runtimeInfo, nil)
+	answer, err := request(t.Context(), b.dial, runtimeInfo, nil)
 	if err != nil || !bytes.Contains(answer, []byte(`"commitLogMaxOffset"`)) {
 		t.Errorf("a broker that serves answers %q, %v", answer, err)
 	}

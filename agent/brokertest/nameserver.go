@@ -58,7 +58,7 @@ func startNameServer(t testing.TB, v Version) (*NameServer, error) {
 	}
 	killAtEnd(t, process)
 	n := &NameServer{Addr: loopback(ports.listen()), t: t, process: process}
-	return n, awaitServing(process, n.Addr, clusterInfo, "boot success")
+	return n, awaitServing(process, plainly(n.Addr), clusterInfo, "boot success")
 }
 
 // Log returns what the name server has printed.

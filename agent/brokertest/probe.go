@@ -42,7 +42,7 @@ const notReady = "java.util.NoSuchElementException"
 // awaitServing waits until the process has printed the word that ends its start
 // and answers the given request code on its port, with what was asked for or with
 // a refusal.
-func awaitServing(p *jvm, addr string, code int, word string) error {
+func awaitServing(p *jvm, port dialer, code int, word string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	tick := time.NewTicker(probeInterval)
@@ -53,7 +53,7 @@ func awaitServing(p *jvm, addr string, code int, word string) error {
 		case <-p.done:
 			return errors.Join(fmt.Errorf("ended while starting, last words:\n%s", lastWords(p.output())), p.err)
 		case <-ctx.Done():
-			return fmt.Errorf("does not serve on %s after %v (%w), last words:\n%s", addr, startTimeout, last, lastWords(p.output()))
+			return fmt.Errorf("does not serve after %v (%w), last words:\n%s", startTimeout, last, lastWords(p.output()))
 		case <-tick.C:
 		}
 		if !strings.Contains(p.output(), word) {
@@ -61,7 +61,7 @@ func awaitServing(p *jvm, addr string, code int, word string) error {
 			continue
 		}
 		var answer []byte
-		if answer, last = request(ctx, addr, code, nil); last != nil {
+		if answer, last = request(ctx, port, code, nil); last != nil {
 			continue
 		}
 		if !bytes.Contains(answer, []byte(notReady)) {
@@ -77,14 +77,14 @@ func awaitServing(p *jvm, addr string, code int, word string) error {
 // is due, leaves it out, and comes back to it 10 s later; so it is given an
 // update of its own permission, unchanged, at which brokers register anew. Where
 // nothing listens on the name server's port there is nothing to wait for.
-func awaitRegistered(p *jvm, nameServer, addr string) error {
+func awaitRegistered(p *jvm, nameServer, addr string, port dialer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), registerTimeout)
 	defer cancel()
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	var nudged error
 	for i := 0; ; i++ {
-		listed, err := request(ctx, nameServer, clusterInfo, nil)
+		listed, err := request(ctx, plainly(nameServer), clusterInfo, nil)
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			return nil
@@ -92,7 +92,7 @@ func awaitRegistered(p *jvm, nameServer, addr string) error {
 			return nil
 		}
 		if i == 1 {
-			_, nudged = request(ctx, addr, updateBrokerConfig, []byte("brokerPermission=6\n"))
+			_, nudged = request(ctx, port, updateBrokerConfig, []byte("brokerPermission=6\n"))
 		}
 		select {
 		case <-p.done:
@@ -104,12 +104,20 @@ func awaitRegistered(p *jvm, nameServer, addr string) error {
 	}
 }
 
+// A dialer opens a connection to one port.
+type dialer func(context.Context) (net.Conn, error)
+
+// plainly dials without TLS.
+func plainly(addr string) dialer {
+	return func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", addr) }
+}
+
 // request sends one remoting request without fields and returns the answer,
 // header and all. Any well-formed answer will do, an error code included.
-func request(ctx context.Context, addr string, code int, body []byte) (answer []byte, err error) {
+func request(ctx context.Context, port dialer, code int, body []byte) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	conn, err := port(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +142,7 @@ func request(ctx context.Context, addr string, code int, body []byte) (answer []
 		return nil, err
 	}
 	if length < 4 || length > maxAnswer {
-		return nil, fmt.Errorf("%s answers with a frame of %d bytes", addr, length)
+		return nil, fmt.Errorf("%s answers with a frame of %d bytes", conn.RemoteAddr(), length)
 	}
 	answer = make([]byte, length)
 	_, err = io.ReadFull(conn, answer)

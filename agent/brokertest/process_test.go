@@ -101,7 +101,7 @@ func TestProcesses_DieWithTheTest(t *testing.T) {
 	}
 	line, readErr := bufio.NewReader(stdout).ReadString('\n')
 	addr := strings.TrimSpace(line)
-	_, aliveErr := request(t.Context(), addr, clusterInfo, nil)
+	_, aliveErr := request(t.Context(), plainly(addr), clusterInfo, nil)
 	if err := errors.Join(cmd.Process.Kill(), stdin.Close()); err != nil {
 		t.Error(err)
 	}
@@ -113,7 +113,7 @@ func TestProcesses_DieWithTheTest(t *testing.T) {
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		if _, err := request(t.Context(), addr, clusterInfo, nil); errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := request(t.Context(), plainly(addr), clusterInfo, nil); errors.Is(err, syscall.ECONNREFUSED) {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -33,16 +33,16 @@ func (s *authoritySession) logEnd(ctx context.Context) (wire.PhyOffset, error) {
 			s.peers.Store(&peers)
 			return sane(b, end)
 		case errors.Is(err, ErrUnauthorized), errors.Is(err, ErrNotReady):
-			return wire.NoOffset, brokerProblem(b.Addr(), err)
+			return wire.NoOffset, BrokerProblem(b.Addr(), err)
 		case errors.As(err, &refused), errors.Is(err, remoting.ErrBody):
 			s.noHAStatus.Store(true)
 		default:
-			return wire.NoOffset, brokerProblem(b.Addr(), err)
+			return wire.NoOffset, BrokerProblem(b.Addr(), err)
 		}
 	}
 	info, err := b.RuntimeInfo(ctx)
 	if err != nil {
-		return wire.NoOffset, brokerProblem(b.Addr(), err)
+		return wire.NoOffset, BrokerProblem(b.Addr(), err)
 	}
 	s.a.version(info.Version)
 	return sane(b, max(info.MaxOffset, 0)) // -1 stands for a log without a segment

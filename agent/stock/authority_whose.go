@@ -52,7 +52,7 @@ func (a *Authority) whose(ctx context.Context, s Survey) error {
 	case errors.Is(err, ErrNoMessage):
 		return a.otherBroker(s, nil, "it has no message at %d", at)
 	case err != nil:
-		return asLocal(brokerProblem(a.opt.Broker.Addr(), err))
+		return asLocal(BrokerProblem(a.opt.Broker.Addr(), err))
 	case !bytes.Equal(own, theirs):
 		return a.otherBroker(s, nil, "it has another message at %d", at)
 	}

@@ -2,7 +2,6 @@ package stock
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +18,8 @@ import (
 type BrokerOptions struct {
 	// Credentials sign every request where they are set.
 	Credentials remoting.Credentials
-	// TLS, where not nil, is spoken on the connection. Without a ServerName the
-	// host of the address is the name. A handshake has no guard against a wrong
-	// port as plain requests have, see Broker.Raw.
-	TLS *tls.Config
+	// TLS, where not nil, is spoken on the connection.
+	TLS *BrokerTLS
 	// Timeout bounds one request, dialling included; 5 s where 0. A context may
 	// end it earlier.
 	Timeout time.Duration
@@ -41,8 +38,9 @@ type Broker struct {
 	opt  BrokerOptions
 	turn chan struct{} // held by the request that uses the connection
 
-	// opaque numbers the requests; the holder of turn owns it.
-	opaque int32
+	// The holder of turn owns these two.
+	opaque  int32 // numbers the requests
+	hangUps int   // connections in a row that ended before an answer
 
 	mu     sync.Mutex // guards what follows
 	conn   net.Conn   // nil: dial first
@@ -95,8 +93,9 @@ func (b *Broker) Close() error {
 // refuse it, which matches ErrNotSupported.
 //
 // An answer that is not SUCCESS is a *ResponseError, bytes that are no answer
-// match remoting.ErrFrame or remoting.ErrTooLarge; everything else is about the
-// connection or the context.
+// match remoting.ErrFrame or remoting.ErrTooLarge; what stands between us and a
+// broker that speaks TLS, or demands it, is a *state.Problem; everything else is
+// about the connection or the context.
 //
 // A request without body is sent with 8 to 15 zero bytes as body: brokers ignore
 // them, and a master's HA port, asked by mistake, takes the last 8 bytes of what
@@ -128,18 +127,7 @@ func (b *Broker) ask(ctx context.Context, code remoting.RequestCode, ext map[str
 	if err != nil {
 		return remoting.Command{}, err
 	}
-	conn, used, err := b.connect(ctx)
-	if err != nil {
-		return remoting.Command{}, err
-	}
-	answer, err := b.exchange(ctx, conn, frame)
-	if used && errors.Is(err, errUnanswered) && ctx.Err() == nil {
-		// The broker closes connections that were idle for 2 minutes.
-		if conn, _, err = b.connect(ctx); err != nil {
-			return remoting.Command{}, err
-		}
-		answer, err = b.exchange(ctx, conn, frame)
-	}
+	answer, err := b.deliver(ctx, frame)
 	if err != nil {
 		return remoting.Command{}, err
 	}
@@ -149,21 +137,52 @@ func (b *Broker) ask(ctx context.Context, code remoting.RequestCode, ext map[str
 	return answer, nil
 }
 
+// deliver sends a request and returns the answer. One that found a dead connection
+// is sent again: the broker closes connections that were idle for 2 minutes.
+func (b *Broker) deliver(ctx context.Context, frame []byte) (remoting.Command, error) {
+	conn, used, err := b.connect(ctx)
+	if err != nil {
+		b.hangUps = 0
+		return remoting.Command{}, err
+	}
+	answer, err := b.exchange(ctx, conn, frame)
+	if used && errors.Is(err, errUnanswered) && ctx.Err() == nil {
+		if conn, _, err = b.connect(ctx); err != nil {
+			return remoting.Command{}, err
+		}
+		answer, err = b.exchange(ctx, conn, frame)
+	}
+	if !errors.Is(err, errUnanswered) || !hungUp(err) {
+		b.hangUps = 0
+	} else if b.hangUps++; b.hangUps > 1 { // one may be a broker that goes down
+		err = b.hungUpProblem(err)
+	}
+	if b.opt.TLS == nil && alertFrame(err) {
+		err = b.hungUpProblem(err)
+	}
+	return answer, err
+}
+
 // encode numbers, guards and signs a request.
 func (b *Broker) encode(req remoting.Command) ([]byte, error) {
 	req.Opaque = b.opaque
+	return guarded(req, b.opt.Credentials)
+}
+
+// guarded signs a request and makes a frame of it that does no harm on a HA port.
+func guarded(req remoting.Command, cred remoting.Credentials) ([]byte, error) {
 	const word = 8
-	guarded := len(req.Body) == 0
-	if guarded {
+	bare := len(req.Body) == 0
+	if bare {
 		req.Body = make([]byte, word)
 	}
 	for {
 		signed := req
-		if b.opt.Credentials.Valid() {
-			signed = b.opt.Credentials.Sign(req)
+		if cred.Valid() {
+			signed = cred.Sign(req)
 		}
 		frame, err := remoting.Encode(signed)
-		if err != nil || !guarded || len(frame)%word == 0 {
+		if err != nil || !bare || len(frame)%word == 0 {
 			return frame, err
 		}
 		// The length of a signature does not depend on the body, so that one
@@ -184,14 +203,13 @@ func (b *Broker) connect(ctx context.Context) (conn net.Conn, used bool, err err
 	if conn != nil {
 		return conn, true, nil
 	}
-	conn, err = b.opt.Dial(ctx, "tcp", b.addr)
+	if b.opt.TLS != nil {
+		conn, err = b.dialTLS(ctx)
+	} else {
+		conn, err = b.opt.Dial(ctx, "tcp", b.addr)
+	}
 	if err != nil {
 		return nil, false, err
-	}
-	if b.opt.TLS != nil {
-		if conn, err = b.secure(ctx, conn); err != nil {
-			return nil, false, err
-		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -218,22 +236,6 @@ func staysHere(conn net.Conn) bool {
 	own, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	peer, ok2 := conn.RemoteAddr().(*net.TCPAddr)
 	return ok1 && ok2 && (own.IP.Equal(peer.IP) || peer.IP.IsLoopback())
-}
-
-func (b *Broker) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
-	config := b.opt.TLS.Clone()
-	if config.ServerName == "" {
-		host, _, err := net.SplitHostPort(b.addr)
-		if err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
-		config.ServerName = host
-	}
-	secured := tls.Client(conn, config)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("TLS handshake: %w", err), conn.Close())
-	}
-	return secured, nil
 }
 
 // errUnanswered marks an exchange that failed before a byte of the answer came.

@@ -2,17 +2,11 @@ package stock_test
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"maps"
-	"math/big"
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
@@ -146,51 +140,5 @@ func TestBroker_DialsAsItIsTold(t *testing.T) {
 	}})
 	if _, err := b.Config(t.Context()); !errors.Is(err, refused) || b.Addr() != "broker.example:10911" {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestBroker_TLS(t *testing.T) {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	server := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}}
-	p := startPeer(t, func(conn net.Conn) {
-		secured := tls.Server(conn, server)
-		req, err := remoting.ReadCommand(secured, remoting.MaxFrame)
-		if err != nil {
-			return // a client that does not trust us
-		}
-		b, err := remoting.Encode(req.Reply(remoting.Success, "over TLS"))
-		if err != nil {
-			t.Error(err)
-		}
-		if _, err := secured.Write(b); err != nil {
-			t.Error(err)
-		}
-	})
-	addr := p.Addr().String()
-	answer, err := newClient(t, addr, stock.BrokerOptions{TLS: &tls.Config{RootCAs: roots}}).Raw(t.Context(), remoting.GetMinOffset, nil, nil)
-	if err != nil || answer.Remark != "over TLS" {
-		t.Errorf("got %q, %v", answer.Remark, err)
-	}
-	_, err = newClient(t, addr, stock.BrokerOptions{TLS: &tls.Config{RootCAs: x509.NewCertPool()}}).Raw(t.Context(), remoting.GetMinOffset, nil, nil)
-	var unknown *tls.CertificateVerificationError
-	if !errors.As(err, &unknown) {
-		t.Errorf("stranger's certificate: %v", err)
 	}
 }

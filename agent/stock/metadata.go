@@ -26,5 +26,5 @@ func CollectMetadata(ctx context.Context, b *Broker) (metadata.Snapshot, []metad
 		return max(info.MaxOffset, 0), err
 	}
 	s, missing, err := metadata.Collect(ctx, ask, end)
-	return s, missing, brokerProblem(b.Addr(), err)
+	return s, missing, BrokerProblem(b.Addr(), err)
 }

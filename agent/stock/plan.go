@@ -105,7 +105,7 @@ func sameMessage(ctx context.Context, b *Broker, store *replica.Store, at wire.P
 		return false, nil
 	}
 	if err != nil {
-		return false, brokerProblem(b.Addr(), err)
+		return false, BrokerProblem(b.Addr(), err)
 	}
 	return bytes.Equal(own, theirs), nil
 }

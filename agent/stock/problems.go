@@ -24,8 +24,10 @@ func streamProblem(addr string, err error) error {
 	return err
 }
 
-// brokerProblem names the state that a refused or garbled request leads to.
-func brokerProblem(addr string, err error) error {
+// BrokerProblem names the state that an error of a Broker leads to, a refused or
+// garbled request for example. Errors that go away by themselves are returned as
+// they are.
+func BrokerProblem(addr string, err error) error {
 	if err == nil || state.AsProblem(err) != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func SurveyBroker(ctx context.Context, b *Broker, want Expectation) (Survey, err
 	}
 	info, err := b.RuntimeInfo(ctx)
 	if err != nil {
-		return Survey{}, brokerProblem(b.Addr(), err)
+		return Survey{}, BrokerProblem(b.Addr(), err)
 	}
 	if info.MaxOffset > maxOffset {
 		return Survey{}, state.Problemf(state.ProtocolError, "absurd_offset", "restart the source's broker if this lasts", nil,
@@ -54,7 +54,7 @@ func SurveyBroker(ctx context.Context, b *Broker, want Expectation) (Survey, err
 func identify(ctx context.Context, b *Broker, want Expectation) (Survey, error) {
 	cfg, err := b.Config(ctx)
 	if err != nil {
-		return Survey{}, brokerProblem(b.Addr(), err)
+		return Survey{}, BrokerProblem(b.Addr(), err)
 	}
 	s := Survey{Config: cfg, HAAddr: want.HAAddr}
 	if s.HAAddr == "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/commitlog"
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/wire"
 )
@@ -32,11 +33,18 @@ func (d *doctor) broker(ctx context.Context) {
 	if addr == "" {
 		return
 	}
-	b := stock.NewBroker(addr, stock.BrokerOptions{Credentials: d.cfg.Credentials, Timeout: askTimeout})
+	b := stock.NewBroker(addr, stock.BrokerOptions{Credentials: d.cfg.Credentials, TLS: d.cfg.BrokerTLS, Timeout: askTimeout})
 	defer b.Close()
 	live, err := b.Config(ctx)
+	if err != nil && state.AsProblem(err) == nil { // why a connection ends shows at the second one
+		live, err = b.Config(ctx)
+	}
 	if err != nil {
-		d.found("broker", odd, "start it, or give its listenPort as --broker (beside a master) or --master", "the broker at %s does not tell its configuration: %v", addr, err)
+		try := "start it, or give its listenPort as --broker (beside a master) or --master"
+		if p := state.AsProblem(stock.BrokerProblem(addr, err)); p != nil {
+			try, err = p.Try, p
+		}
+		d.found("broker", odd, try, "the broker at %s does not tell its configuration: %v", addr, err)
 		return
 	}
 	d.live = &live

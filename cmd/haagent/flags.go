@@ -81,7 +81,35 @@ func agentConfig(set *options.Set) (agent.Config, error) {
 			return cfg, set.Refuse("broker-acl-file", file, err.Error(), "write two lines, accessKey=NAME and secretKey=SECRET, and chmod 600 "+file)
 		}
 	}
-	return cfg, nil
+	cfg.BrokerTLS, err = brokerTLS(set)
+	return cfg, err
+}
+
+// brokerTLS is how TLS is spoken with brokers; nil where it is not. Its files must
+// be of use.
+func brokerTLS(set *options.Set) (*stock.BrokerTLS, error) {
+	if !set.Switch("broker-tls") {
+		return nil, nil
+	}
+	t := &stock.BrokerTLS{CA: set.Text("broker-tls-ca"), Cert: set.Text("broker-tls-cert"), Key: set.Text("broker-tls-key"),
+		Verify: stock.BrokerVerify(set.Text("broker-tls-verify")), ReadKey: link.ReadSecret}
+	switch {
+	case t.Cert != "" && t.Key == "":
+		return nil, set.Refuse("broker-tls-cert", t.Cert, "its key is missing", "give --broker-tls-key too")
+	case t.Cert == "" && t.Key != "":
+		return nil, set.Refuse("broker-tls-key", t.Key, "its certificate is missing", "give --broker-tls-cert too")
+	}
+	var file *stock.TLSFileError
+	if err := t.Check(); errors.As(err, &file) {
+		try := "give a file in PEM form that this user may read"
+		if file.Option == "key" {
+			try += " and others may not (chmod 600 " + file.Path + ")"
+		}
+		return nil, set.Refuse("broker-tls-"+file.Option, file.Path, file.Err.Error(), try)
+	} else if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // placed adds to an error about an option where the option was given.

@@ -29,6 +29,10 @@ _haagent() {
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --broker-acl-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --broker-tls-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --broker-tls-verify) COMPREPLY=($(compgen -W 'full ca none' -- "$cur")); return ;;
+        --broker-tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --broker-tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --broker) :; return ;;
         --tail-settle) :; return ;;
         --relay-acks) :; return ;;
@@ -57,7 +61,7 @@ _haagent() {
         --timeout) :; return ;;
     esac
     case "$path" in
-        '') COMPREPLY=($(compgen -W 'demo status members wait keygen verify promote resync config doctor completion version --help --version --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format' -- "$cur")) ;;
+        '') COMPREPLY=($(compgen -W 'demo status members wait keygen verify promote resync config doctor completion version --help --version --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker-tls --broker-tls-ca --broker-tls-verify --broker-tls-cert --broker-tls-key --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format' -- "$cur")) ;;
         /demo)
             COMPREPLY=($(compgen -W '--help --duration --rate --keep --verbose' -- "$cur"))
             ;;
@@ -88,13 +92,13 @@ _haagent() {
             COMPREPLY=($(compgen -W 'show check --help' -- "$cur"))
             ;;
         /config/show)
-            COMPREPLY=($(compgen -W '--help --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format --json' -- "$cur"))
+            COMPREPLY=($(compgen -W '--help --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker-tls --broker-tls-ca --broker-tls-verify --broker-tls-cert --broker-tls-key --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format --json' -- "$cur"))
             ;;
         /config/check)
-            COMPREPLY=($(compgen -W '--help --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format' -- "$cur"))
+            COMPREPLY=($(compgen -W '--help --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker-tls --broker-tls-ca --broker-tls-verify --broker-tls-cert --broker-tls-key --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format' -- "$cur"))
             ;;
         /doctor)
-            COMPREPLY=($(compgen -W '--help --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format --json' -- "$cur"))
+            COMPREPLY=($(compgen -W '--help --role --dir --commitlog-dir --config --broker-conf --cluster --broker-name --broker-id --node --segment-size --join --gossip-bind --gossip-advertise --key-file --link-security --tls-cert --tls-key --tls-ca --insecure --broker-acl-file --broker-tls --broker-tls-ca --broker-tls-verify --broker-tls-cert --broker-tls-key --broker --tail-settle --relay-acks --link-bind --link-advertise --ha-bind --remoting-bind --ha-allow --master --master-ha --ack --retention --metadata-interval --on-divergence --compress --limit-rate --catchup-rate --http --log-level --log-format --json' -- "$cur"))
             ;;
         /completion)
             COMPREPLY=($(compgen -W 'bash zsh fish --help' -- "$cur"))

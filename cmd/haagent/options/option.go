@@ -50,6 +50,8 @@ type Option struct {
 	Off      bool     // "off" is the empty value
 
 	Roles    []string // who uses it; nil: every role
+	Needs    []string // it does something only where one of these is given; nil: always
+	Peers    bool     // it does something only where other agents are talked to
 	Live     bool     // takes effect on SIGHUP
 	Secret   bool     // names a file whose content is never shown
 	Property string   // what --broker-conf says it by

@@ -27,7 +27,7 @@ var (
 
 // Table returns all options of the agent, in the order of the manual.
 func Table() []Option {
-	return slices.Concat(agentOptions(), gossipOptions(), trustOptions(), masterOptions(), stockOptions(), replicaOptions(), pathOptions(), watchOptions())
+	return slices.Concat(agentOptions(), gossipOptions(), trustOptions(), brokerTLSOptions(), masterOptions(), stockOptions(), replicaOptions(), pathOptions(), watchOptions())
 }
 
 // Lookup returns the option of that name.
@@ -111,8 +111,27 @@ func trustOptions() []Option {
 		{Name: "insecure", Kind: Switch, Group: groupTrust, Example: "false", Default: "false",
 			Help: "talk to other hosts without a key",
 			More: "Whoever reaches the ports can then read the log, and join. Meant for tests."},
-		{Name: "broker-acl-file", Kind: File, Arg: "FILE", Group: groupTrust, Example: "/etc/haagent/broker-acl", DefaultText: "none", Secret: true,
+		{Name: "broker-acl-file", Kind: File, Arg: "FILE", Group: groupTrust, Example: "/etc/haagent/broker-acl", DefaultText: "none", Secret: true, Roles: keepers,
 			Help: "accessKey and secretKey lines, for brokers with access control"},
+	}
+}
+
+func brokerTLSOptions() []Option {
+	return []Option{
+		{Name: "broker-tls", Kind: Switch, Group: groupTrust, Example: "true", Default: "false", Roles: keepers,
+			Help: "speak TLS with brokers at their listenPort",
+			More: "For brokers that demand it (tls.server.mode=enforcing in the broker's JVM), or to encrypt what is asked of one elsewhere (permissive, the default there). Only requests go that way. A broker's HA port never speaks TLS: the log that a slave takes from a broker without agent is not encrypted, whatever is given here. Nor does haagent speak TLS where it answers unmodified brokers (--ha-bind, --remoting-bind)."},
+		{Name: "broker-tls-ca", Kind: File, Arg: "FILE", Group: groupTrust, Example: "/etc/haagent/broker-ca.pem", DefaultText: "the authorities of the system", Roles: keepers, Needs: []string{"broker-tls"},
+			Help: "authority (PEM) that the brokers' certificates are from, or such a certificate itself",
+			More: "This file and the two below are read anew for every connection."},
+		{Name: "broker-tls-verify", Kind: Choice, Arg: "HOW", Group: groupTrust, Example: "ca", Choices: []string{"full", "ca", "none"}, Default: "full", Roles: keepers, Needs: []string{"broker-tls"},
+			Help: "what of a broker's certificate is looked at: full (authority and host), ca, or none",
+			More: "RocketMQ's own clients look at nothing, or at the authority only where they have tls.client.authServer, and its certificates often name no host: then ca is right. A broker that was given no certificate makes one for each start (tls.test.mode.enable), which only none accepts: the connection is encrypted then, but whoever is on the path can pose as the broker."},
+		{Name: "broker-tls-cert", Kind: File, Arg: "FILE", Group: groupTrust, Example: "/etc/haagent/broker-client.pem", DefaultText: "none", Roles: keepers, Needs: []string{"broker-tls"},
+			Help: "certificate (PEM) that brokers are shown which ask for one (tls.server.need.client.auth)",
+			More: "It goes together with --broker-tls-key."},
+		{Name: "broker-tls-key", Kind: File, Arg: "FILE", Group: groupTrust, Example: "/etc/haagent/broker-client-key.pem", DefaultText: "none", Secret: true, Roles: keepers, Needs: []string{"broker-tls"},
+			Help: "private key (PEM) of that certificate"},
 	}
 }
 
