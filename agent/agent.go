@@ -31,7 +31,7 @@ type Agent struct {
 	counts *control.Counts
 
 	promotions chan promotion
-	socket     sync.Once              // the control socket is served from the first opened store on
+	socket     sync.Once              // the control socket is served from the first store on that has a place for it
 	serving    atomic.Pointer[master] // what answers waits, in the master role
 	pulse      pulse                  // of the slave role's looks at its store
 }
@@ -80,6 +80,26 @@ func (a *Agent) SetLimits(limit, catchup wire.ByteSize) error {
 // metrics.
 func (a *Agent) Reloaded(err error) { a.counts.Reloaded(err) }
 
+// socketRetry is how long the control socket is given before it is tried again.
+const socketRetry = 5 * time.Second
+
+// serveSocket serves the control socket until ctx ends. Like everything on the
+// store's disk it may fail for a while.
+func (a *Agent) serveSocket(ctx context.Context, h control.Handlers) error {
+	told := ""
+	for {
+		err := h.ServeSocket(ctx, replica.AgentDir(a.cfg.Dir))
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if text := err.Error(); text != told {
+			told = text
+			a.log.Warn("there is no control socket, so that promote does not reach this agent; trying again", "cause", err)
+		}
+		a.pause(ctx, socketRetry)
+	}
+}
+
 // errDone ends the whole agent without an error: the replica was promoted.
 var errDone = errors.New("done")
 
@@ -101,12 +121,23 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if a.cfg.HTTP == DefaultHTTP {
+			a.tellFallback("http", DefaultHTTP, l)
+		}
 		a.log.Info("status page", "http", "http://"+l.Addr().String()+"/v1/status")
 		group.Go(func() error { return handlers.ServeHTTP(ctx, l) })
 	}
+	if a.cfg.Dir != "" {
+		group.Go(func() error {
+			if err := handlers.ServeName(ctx, a.cfg.Dir); err != nil {
+				a.log.Warn("status --dir finds this agent only while its store is open", "cause", err)
+			}
+			return nil
+		})
+	}
 	serveSocket := func() {
 		a.socket.Do(func() {
-			group.Go(func() error { return handlers.ServeSocket(ctx, replica.AgentDir(a.cfg.Dir)) })
+			group.Go(func() error { return a.serveSocket(ctx, handlers) })
 		})
 	}
 	if a.cfg.CommitLogDir != "" {
@@ -156,6 +187,17 @@ func listen(ctx context.Context, key, addr, byDefault string) (net.Listener, err
 		return nil, &ConfigError{key, addr, fmt.Sprintf("cannot listen there: %v", err), "give another --" + key + " HOST:PORT"}
 	}
 	return l, nil
+}
+
+// tellFallback says so where l has another port than the default one: whoever knows
+// that meets another agent there, or whatever else has it.
+func (a *Agent) tellFallback(key, byDefault string, l net.Listener) {
+	_, want, _ := net.SplitHostPort(byDefault)
+	host, got, _ := net.SplitHostPort(l.Addr().String())
+	if got != want {
+		a.log.Warn("the default port is taken, another one is used. Try: give each agent of this host its own --"+key,
+			"taken", net.JoinHostPort(host, want), "used", l.Addr().String())
+	}
 }
 
 // promote is called by the control socket; the role loop does the work.

@@ -73,7 +73,7 @@ func (a *Agent) master(ctx context.Context, opened func()) error {
 	case errors.Is(err, replica.ErrLocked):
 		return replica.Problem(a.cfg.Dir, err)
 	case err != nil:
-		a.log.Warn("no control socket and no memory: the store cannot be written to", "cause", err)
+		a.log.Warn("nothing is remembered over a restart: the store cannot be written to", "cause", err)
 	default:
 		defer lock.Release() //nolint:errcheck // the process gives it up in any case
 		opened()
@@ -101,6 +101,9 @@ func (a *Agent) serveStore(ctx context.Context) error {
 	listener, err := a.listenLink(ctx)
 	if err != nil {
 		return err
+	}
+	if a.cfg.LinkBind == "" {
+		a.tellFallback("link-bind", DefaultLink, listener)
 	}
 	m.broker = stock.NewBroker(a.cfg.Broker, a.cfg.brokerOptions(0))
 	defer m.broker.Close()
@@ -223,7 +226,7 @@ func (m *master) introduce(ctx context.Context, listener net.Listener) error {
 // askNames waits a while for the broker to say its names. It returns false where
 // ctx has ended.
 func (m *master) askNames(ctx context.Context) bool {
-	m.a.cond.set(state.Connecting, fmt.Errorf("asking the broker at %s for its cluster and name", m.a.cfg.Broker))
+	m.a.cond.set(state.Connecting, waiting("asking the broker at "+m.a.cfg.Broker+" for its cluster and name"))
 	wait, cancel := context.WithTimeout(ctx, nameWait)
 	defer cancel()
 	told, stop := m.authority.Listen()

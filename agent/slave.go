@@ -102,7 +102,7 @@ func (a *Agent) pause(ctx context.Context, delay time.Duration) {
 // runSession opens the store and follows the source until the store has to be
 // opened anew.
 func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error {
-	options, err := a.storeOptions(ctx, s)
+	options, err := a.storeOptions(ctx, s, opened)
 	if err != nil {
 		return err
 	}
@@ -155,8 +155,9 @@ func (a *Agent) tellRewound(store *replica.Store) {
 
 // storeOptions admits the directory, takes the lock, and finds out whose log of
 // which segment size is to be held: from what was given, from what the replica
-// remembers, or from the source. A size of 0 says that there is no source.
-func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, error) {
+// remembers, or from the source. A size of 0 says that there is no source. It calls
+// opened where the store has a place for the socket already.
+func (a *Agent) storeOptions(ctx context.Context, s *session, opened func()) (replica.Options, error) {
 	dir := a.cfg.Dir
 	if s.lock == nil { // a store in use is that before anything else
 		if err := replica.CheckLock(dir); err != nil {
@@ -199,6 +200,7 @@ func (a *Agent) storeOptions(ctx context.Context, s *session) (replica.Options, 
 		}
 	}
 	if kind == replica.KindReplica {
+		opened() // the place for the socket is there, and ours
 		err = a.remember(&o)
 	} else {
 		err = a.askSource(ctx, s, &o)

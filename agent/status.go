@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,7 @@ type condition struct {
 	since    time.Time
 	repeated int       // reports of the same trouble that were not logged
 	logged   time.Time // when the present trouble was last logged
+	followed bool      // a source has been followed since the start
 
 	cluster, brokerName string
 	segmentSize         wire.ByteSize
@@ -48,11 +51,24 @@ func (c *condition) know(change func(c *condition)) {
 	change(c)
 }
 
-// repeatAfter is how often trouble that lasts is logged again.
-const repeatAfter = 30 * time.Second
+// repeatAfter is how often trouble that lasts in a state is logged again. That there
+// is nobody to follow is no news as long as the reason stays the same.
+func repeatAfter(s state.State) time.Duration {
+	if s == state.Searching {
+		return 5 * time.Minute
+	}
+	return 30 * time.Second
+}
+
+// waiting says what is waited for where nothing is wrong.
+type waiting string
+
+// Error implements error.
+func (w waiting) Error() string { return string(w) }
 
 // set changes the state and logs the change, once: a trouble that repeats is
-// counted and logged again every repeatAfter.
+// counted and logged again every repeatAfter, a search also when it has another
+// reason.
 func (c *condition) set(s state.State, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,38 +82,51 @@ func (c *condition) set(s state.State, err error) {
 	}
 	now := c.now()
 	same := s == c.state && problem.Code == c.problem.Code
+	known := s != state.Searching || reason == c.reason
 	if !same {
 		c.since, c.repeated = now, 0
 		if s == state.Diverged || s == state.SourceReplaced {
 			c.counts.Divergences.Add(1)
 		}
-	} else if reason != "" && c.reason != "" && now.Sub(c.logged) < repeatAfter {
+	} else if known && reason != "" && c.reason != "" && now.Sub(c.logged) < repeatAfter(s) {
 		c.repeated++
 		c.problem, c.reason = problem, reason
 		return
 	}
 	changed := !same || reason != c.reason
 	c.state, c.problem, c.reason = s, problem, reason
+	c.followed = c.followed || s == state.CatchingUp || s == state.Streaming
 	if !changed && c.repeated == 0 {
 		return
 	}
 	c.logged = now
-	args := []any{"state", string(s)}
+	c.tell(err)
+	c.repeated = 0
+}
+
+// tell logs the state, which err is the reason of. mu is held.
+func (c *condition) tell(err error) {
+	args := []any{"state", string(c.state)}
 	if c.repeated > 0 {
 		args = append(args, "repeated", c.repeated)
-		c.repeated = 0
 	}
-	switch {
-	case problem.State != "":
-		args = append(args, "code", problem.Code)
-		if problem.Err != nil {
-			args = append(args, "cause", problem.Err)
+	if c.problem.State != "" {
+		args = append(args, "code", c.problem.Code)
+		if c.problem.Err != nil {
+			args = append(args, "cause", c.problem.Err)
 		}
-		c.log.Error(problem.Reason+". Try: "+problem.Try, args...)
-	case err != nil:
-		c.log.Warn(reason, args...)
+		c.log.Error(c.problem.Reason+". Try: "+c.problem.Try, args...)
+		return
+	}
+	var normal waiting
+	var searching *errSearching
+	switch {
+	case err == nil:
+		c.log.Info(string(c.state), args...)
+	case errors.As(err, &normal), errors.As(err, &searching) && !c.followed && c.repeated == 0: // agents start in any order
+		c.log.Info(c.reason, args...)
 	default:
-		c.log.Info(string(s), args...)
+		c.log.Warn(c.reason, args...)
 	}
 }
 
@@ -114,7 +143,7 @@ func (c *condition) status(cfg Config) control.Status {
 		Version: cfg.Version, Node: cfg.Node, Role: string(cfg.Role),
 		State: c.state, Code: c.problem.Code, Reason: c.reason, Try: c.problem.Try, Since: c.since.UTC(),
 		Cluster: c.cluster, BrokerName: c.brokerName, BrokerID: cfg.BrokerID,
-		Dir: cfg.Dir, Ack: string(cfg.Ack), SegmentSize: c.segmentSize, Source: c.source,
+		Dir: absolute(cfg.Dir), Ack: string(cfg.Ack), SegmentSize: c.segmentSize, Source: c.source,
 		Offsets:  control.Offsets{Min: wire.NoOffset, Received: wire.NoOffset, Written: wire.NoOffset, Verified: wire.NoOffset, Flushed: wire.NoOffset, Acked: wire.NoOffset, Source: wire.NoOffset},
 		Replicas: []control.Replica{}, Members: members(cfg.Finder),
 		Metadata: control.Metadata{AgeSeconds: -1, Files: []control.MetadataFile{}}, DiskFreeBytes: c.diskFree.Load(), CertExpires: expires, Rewound: c.rewound,
@@ -130,6 +159,15 @@ func (c *condition) status(cfg Config) control.Status {
 	}
 	s.BytesPerSecond = c.rate.observe(now, s.Offsets.Verified)
 	return s
+}
+
+// absolute returns the path of a directory as others may use it, who are elsewhere.
+func absolute(dir string) string {
+	full, err := filepath.Abs(dir)
+	if dir == "" || err != nil {
+		return dir
+	}
+	return full
 }
 
 // filled is what a slave's session knows.

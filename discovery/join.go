@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -23,6 +24,9 @@ const (
 	resolveTimeout = 3 * time.Second
 	// maxJoinErrors bounds the errors that are logged while alone.
 	maxJoinErrors = 8
+	// patientTries is how many rounds may find nobody before that is a warning: with
+	// the pauses between them a minute.
+	patientTries = 10
 )
 
 // joiner joins for ever. It belongs to one goroutine.
@@ -220,11 +224,23 @@ func (j *joiner) report(others int, err error) {
 		j.g.log.Warn("alone: no other member is alive; trying seeds and former members for ever")
 	case err != nil && !j.quiet:
 		// Ports of the other side differ from try to try, the kind of trouble does not.
-		if k := kindOf(err.Error()); !j.logged[k] && len(j.logged) < maxJoinErrors {
+		// Members start in any order, so silence is trouble only where it lasts.
+		level, k := slog.LevelInfo, kindOf(err.Error())
+		switch {
+		case otherKeys(err) || notLoopback(err):
+			level = slog.LevelWarn
+		case j.tries >= patientTries:
+			level, k = slog.LevelWarn, "silence"
+		}
+		if !j.logged[k] && len(j.logged) < maxJoinErrors {
 			j.logged[k] = true
-			j.g.log.Warn("no other member answers yet; trying for ever", "seeds", j.seeds, "tries", j.tries, "err", err, "try", hint(err))
+			j.g.log.Log(context.Background(), level, "no other member answers yet; trying for ever", "seeds", j.seeds, "tries", j.tries, "err", err, "try", hint(err))
 		}
 	}
+}
+
+func notLoopback(err error) bool {
+	return errors.Is(err, errNotLoopback) || strings.Contains(err.Error(), errNotLoopback.Error())
 }
 
 // hint says what to look at.
@@ -232,7 +248,7 @@ func hint(err error) string {
 	if otherKeys(err) {
 		return "give both agents the same --key-file"
 	}
-	if errors.Is(err, errNotLoopback) || strings.Contains(err.Error(), errNotLoopback.Error()) {
+	if notLoopback(err) {
 		return "give all agents the same --key-file, or --insecure where nobody else gets through"
 	}
 	return "see that an agent runs there and that TCP and UDP get through to its gossip port"

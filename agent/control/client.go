@@ -33,17 +33,17 @@ func Dial(addr string) *Client {
 // DialSocket returns a client of the agent that holds the store whose
 // DIR/.haagent is agentDir.
 func DialSocket(agentDir string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		dir, err := os.Open(agentDir)
-		if err != nil {
-			return nil, err
-		}
-		defer dir.Close()
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socketAddr(dir))
+	return unixClient(agentDir, func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, agentDir) })
+}
+
+func dialSocket(ctx context.Context, agentDir string) (net.Conn, error) {
+	dir, err := os.Open(agentDir)
+	if err != nil {
+		return nil, err
 	}
-	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
-	return &Client{http: &http.Client{Transport: transport, Timeout: time.Minute}, base: "http://agent", name: agentDir}
+	defer dir.Close()
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", socketAddr(dir))
 }
 
 // Status asks for the status. The error matches ErrNoAgent where nobody answers.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -140,6 +141,41 @@ func TestI9_ReadyzFollowsTheState(t *testing.T) {
 		}
 		if code, _ := request(t, http.MethodGet, "http://"+addr+"/healthz"); code != 200 {
 			t.Errorf("%s: healthz %d", s, code)
+		}
+	}
+}
+
+// Health is a line for people and probes, and JSON only where that is asked for.
+func TestHealth_TextUnlessJSONIsAccepted(t *testing.T) {
+	addr := serveHTTP(t, control.Handlers{Status: statusOf(state.Searching)})
+	for accept, isJSON := range map[string]bool{
+		"": false, "*/*": false, "text/html,application/xhtml+xml,*/*;q=0.8": false, "application/*": false, "application/json;q=0": false, ";;": false,
+		"application/json": true, "text/plain;q=0.1, Application/JSON;q=0.5": true, "application/json; charset=utf-8": true,
+	} {
+		for path, want := range map[string]string{"/healthz": "ok", "/readyz": "searching"} {
+			media, body := "text/plain; charset=utf-8", want+"\n"
+			if isJSON {
+				media, body = "application/json", fmt.Sprintf("{\"ok\":%t,\"status\":%q}\n", path == "/healthz", want)
+			}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if accept != "" {
+				req.Header.Set("Accept", accept)
+			}
+			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(res.Body)
+			if err := errors.Join(err, res.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != body || res.Header.Get("Content-Type") != media {
+				t.Errorf("%s, accepting %q: %q as %s", path, accept, got, res.Header.Get("Content-Type"))
+			}
 		}
 	}
 }

@@ -18,3 +18,6 @@ const MaxConns = maxConns
 func (h Handlers) ServeAtMost(ctx context.Context, l net.Listener, most int) error {
 	return serve(ctx, l, h.readMux(ctx), most)
 }
+
+// LocalNames reads a list of sockets.
+var LocalNames = localNames

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -25,7 +26,7 @@ func (s Status) Line() string {
 	case state.Serving:
 		line += ", " + s.inSync()
 	case state.Observing:
-		line += fmt.Sprintf(", %d members", len(s.Members))
+		line += ", " + english.Plural(len(s.Members), "member", "")
 	}
 	if s.State.Stuck() && s.Code != "" && s.Code != string(s.State) {
 		line += " (" + s.Code + ")"
@@ -56,7 +57,7 @@ func (s Status) inSync() string {
 			n++
 		}
 	}
-	return fmt.Sprintf("%d of %s in sync", n, replicas(len(s.Replicas)))
+	return fmt.Sprintf("%d of %s in sync", n, english.Plural(len(s.Replicas), "replica", ""))
 }
 
 // clean takes out what is no printable character, and cuts what is longer than

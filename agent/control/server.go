@@ -6,9 +6,13 @@
 //	GET  /metrics     for Prometheus                 --http and socket
 //	GET  /            the status for people, HTML    --http and socket
 //	GET  /healthz     200 while the process works    --http and socket
-//	GET  /readyz      200 where the whole job is done, one line that says how it is
+//	GET  /readyz      200 where the whole job is done: a line that says how it is,
+//	                  or JSON where that is accepted by name
 //	GET  /v1/wait     WaitAnswer as JSON             --http and socket
 //	POST /v1/promote  Promotion as JSON              socket only
+//
+// The socket is there from when the store is open on. Before that, and where it
+// cannot be, the same user and root read by a name: see ServeName.
 //
 // A wait is asked for with offset=N|now, acks=1..64 (1) and timeout=5s (at most
 // 5m). Who looks at nothing but the HTTP status sees success only in PUT_OK:
@@ -26,11 +30,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 )
 
@@ -58,10 +65,27 @@ func (h Handlers) ServeHTTP(ctx context.Context, l net.Listener) error {
 
 // ServeSocket serves everything on DIR/.haagent/control.sock, which only the
 // owner may open, until ctx ends. A socket that a killed process left is
-// replaced: the caller holds the store lock, so nobody else serves there.
+// replaced; where an agent answers on it, that is left alone, and waited for.
 func (h Handlers) ServeSocket(ctx context.Context, agentDir string) error {
+	return whenFree(ctx, func() error { return h.serveSocket(ctx, agentDir) })
+}
+
+func (h Handlers) serveSocket(ctx context.Context, agentDir string) error {
 	path := filepath.Join(agentDir, SocketName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	conn, err := dialSocket(ctx, agentDir)
+	switch {
+	case err == nil:
+		return errors.Join(fmt.Errorf("control socket: %w", errServed), conn.Close())
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, syscall.ECONNREFUSED): // nobody has it any more
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("control socket: %w", err)
+		}
+	case errors.Is(err, syscall.EAGAIN): // whoever has it is busy
+		return fmt.Errorf("control socket: %w", errServed)
+	default:
 		return fmt.Errorf("control socket: %w", err)
 	}
 	dir, err := os.Open(agentDir)
@@ -117,13 +141,15 @@ func (h Handlers) readMux(stopping context.Context) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/wait", func(w http.ResponseWriter, r *http.Request) { h.wait(stopping, w, r) })
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, h.Status()) })
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		sayHealth(w, r, http.StatusOK, health{Ok: true, Status: "ok"})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		s, code := h.Status(), http.StatusServiceUnavailable
 		if s.State.Ready() {
 			code = http.StatusOK
 		}
-		say(w, code, "text/plain; charset=utf-8", []byte(s.Line()+"\n"))
+		sayHealth(w, r, code, health{Ok: code == http.StatusOK, Status: s.Line()})
 	})
 	mux.HandleFunc("GET /{$}", page)
 	if h.Counts != nil {
@@ -143,6 +169,39 @@ func (h Handlers) promote(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, p)
+}
+
+// health is the body of /healthz and /readyz where JSON is asked for; elsewhere it
+// is the status alone, as a line.
+type health struct {
+	Ok     bool   `json:"ok"`
+	Status string `json:"status"`
+}
+
+func sayHealth(w http.ResponseWriter, r *http.Request, code int, is health) {
+	w.Header().Set("Vary", "Accept")
+	if wantsJSON(r.Header.Values("Accept")) {
+		answer(w, code, is)
+		return
+	}
+	say(w, code, "text/plain; charset=utf-8", []byte(is.Status+"\n"))
+}
+
+// wantsJSON reports whether a request names JSON among what it accepts; that it
+// would accept anything does not count.
+func wantsJSON(accept []string) bool {
+	for _, list := range accept {
+		for one := range strings.SplitSeq(list, ",") {
+			media, params, err := mime.ParseMediaType(one)
+			if err != nil || media != "application/json" {
+				continue
+			}
+			if q, err := strconv.ParseFloat(params["q"], 64); err != nil || q > 0 { // without one it is 1
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Failure is the body of an answer that is not 200.

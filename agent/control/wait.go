@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/haagent/haagent/agent/acks"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
@@ -76,7 +78,7 @@ func (a WaitAnswer) explain() string {
 	waited := fmt.Sprintf("%.1f s", a.ElapsedSeconds)
 	switch {
 	case a.InReach < a.Acks:
-		return fmt.Sprintf("%s in reach after %s, and %d were asked for", replicas(a.InReach), waited, a.Acks)
+		return fmt.Sprintf("%s in reach after %s, and %d were asked for", english.Plural(a.InReach, "replica", ""), waited, a.Acks)
 	case a.Provisional:
 		return fmt.Sprintf("the last record below %d is unconfirmed after %s: no next record, and no word of the broker, says that it is complete", a.Offset, waited)
 	case a.Acked < 0 && a.Acks == 1:
@@ -84,14 +86,7 @@ func (a WaitAnswer) explain() string {
 	case a.Acked < 0:
 		return fmt.Sprintf("fewer than %d replicas acked anything within %s, and %d is waited for", a.Acks, waited, a.Offset)
 	}
-	return fmt.Sprintf("%s acked up to %d after %s, and %d is waited for", replicas(a.Acks), a.Acked, waited, a.Offset)
-}
-
-func replicas(n int) string {
-	if n == 1 {
-		return "1 replica"
-	}
-	return strconv.Itoa(n) + " replicas"
+	return fmt.Sprintf("%s acked up to %d after %s, and %d is waited for", english.Plural(a.Acks, "replica", ""), a.Acked, waited, a.Offset)
 }
 
 // httpStatus is the status of an answer, for those who look at nothing else: who

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/replica"
+	"github.com/haagent/haagent/agent/state"
 )
 
 func versionCommand() *cli.Command {
@@ -40,10 +43,18 @@ func statusCommand() *cli.Command {
 			for {
 				s, err := askAgent(c, (*control.Client).Status)
 				if err != nil {
+					if absent := new(absentError); errors.As(err, &absent) && absent.left != nil && !c.Bool("json") {
+						err = errors.Join(err, printLeft(c.App.Writer, *absent.left))
+					}
 					return err
 				}
 				if err := printStatus(c.App.Writer, s, c.Bool("json")); err != nil {
 					return err
+				}
+				if !c.Bool("json") {
+					if err := printOthers(c.App.Writer, c, s); err != nil {
+						return err
+					}
 				}
 				if !c.Bool("watch") {
 					return judge(s, c.Duration("max-lag"), c.IsSet("max-lag"))
@@ -56,17 +67,6 @@ func statusCommand() *cli.Command {
 			}
 		},
 	}
-}
-
-// promotedError says that nobody answers because the replica was handed over,
-// where that is so; otherwise it returns err.
-func promotedError(dir string, err error) error {
-	st, stateErr := replica.ReadState(dir)
-	if stateErr != nil || !st.Promoted {
-		return err
-	}
-	return &exitError{code: exitDifferent, err: fmt.Errorf("the replica at %s was promoted: it belongs to a broker, and no agent works on it", dir),
-		try: "haagent promote --dir " + dir + " prints the broker's properties again"}
 }
 
 // judge turns a status into an exit code, for monitoring.
@@ -143,11 +143,22 @@ func promoteCommand() *cli.Command {
 				p, err = agent.PromoteDir(dir) // a master's agent may stand there by now
 			}
 			if err != nil {
-				return err
+				return notOpen(c.Context, dir, err)
 			}
 			return printPromotion(c.App.Writer, p)
 		},
 	}
+}
+
+// notOpen says what an agent that has no open replica at dir waits for, where one
+// works there; err is why dir cannot be promoted without it.
+func notOpen(ctx context.Context, dir string, err error) error {
+	s, failed := control.DialDir(dir, replica.AgentDir(dir)).Status(ctx)
+	p := state.AsProblem(err)
+	if failed != nil || p == nil {
+		return err
+	}
+	return &exitError{code: stateExit(p.State), err: fmt.Errorf("%w; the agent that works there is %s", err, s.Line()), try: cmp.Or(s.Try, p.Try)}
 }
 
 // printPromotion prints the properties that a broker needs, and how to start it.

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/control"
 	"github.com/haagent/haagent/agent/state"
+	"github.com/haagent/haagent/wire"
 )
 
 // printStatus prints a status for people, or as JSON.
@@ -41,12 +43,17 @@ func printStatus(w io.Writer, s control.Status, asJSON bool) error {
 
 // showSlave says how far a replica is.
 func showSlave(row func(name, format string, args ...any), s control.Status) {
-	row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
-	row("source", "%s %s", s.Source.Kind, s.Source.Addr)
-	row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
+	showStore(row, s)
+	if s.Source.Addr != "" {
+		row("source", "%s %s", s.Source.Kind, s.Source.Addr)
+	}
 	o := s.Offsets
-	row("offsets", "min %d  received %d  written %d  verified %d  flushed %d", o.Min, o.Received, o.Written, o.Verified, o.Flushed)
-	row("acked", "%d (%s)", o.Acked, s.Ack)
+	if o.Verified == wire.NoOffset {
+		row("offsets", "none yet")
+	} else {
+		row("offsets", "min %d  received %d  written %d  verified %d  flushed %d", o.Min, o.Received, o.Written, o.Verified, o.Flushed)
+	}
+	row("acked", "%s", ackText(o.Acked, s.Ack))
 	if s.State == state.CatchingUp || s.State == state.Streaming {
 		row("behind", "%s, %.1f s (source %d)", humanize.IBytes(uint64(s.LagBytes)), s.LagSeconds, o.Source)
 	} else {
@@ -57,17 +64,35 @@ func showSlave(row func(name, format string, args ...any), s control.Status) {
 		row("history", "from %d on; what the source had before could not be asked for", s.HistoryFrom)
 	}
 	if r := s.Rewound; r != nil {
-		row("cut back", "to %d at %s; the %d bytes behind it are kept in %s", r.At, r.Time.Format(time.RFC3339), int64(r.Bytes), r.Salvage)
+		row("cut back", "to %d at %s; the %s behind it %s kept in %s", r.At, r.Time.Format(time.RFC3339), english.Plural(int(r.Bytes), "byte", ""),
+			english.PluralWord(int(r.Bytes), "is", "are"), r.Salvage)
 	}
 	showConfig(row, s, "asked")
 }
 
+// showStore says whose log lies where. Much of it may not be known yet.
+func showStore(row func(name, format string, args ...any), s control.Status) {
+	if s.Cluster == "" && s.BrokerName == "" {
+		row("group", "not known yet")
+	} else {
+		row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
+	}
+	if s.SegmentSize == 0 {
+		row("store", "%s", s.Dir)
+	} else {
+		row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
+	}
+}
+
 // showMaster says how far the broker's log is, and each of its replicas.
 func showMaster(row func(name, format string, args ...any), s control.Status) {
-	row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
+	showStore(row, s)
 	row("broker", "%s", s.Source.Addr)
-	row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
-	row("offsets", "min %d  confirmed %d  end %d", s.Offsets.Min, s.Offsets.Verified, s.Offsets.Source)
+	if o := s.Offsets; o.Min == wire.NoOffset {
+		row("offsets", "none yet")
+	} else {
+		row("offsets", "min %d  confirmed %d  end %d", o.Min, o.Verified, o.Source)
+	}
 	row("rate", "%s/s", humanize.IBytes(uint64(s.BytesPerSecond)))
 	showConfig(row, s, "read")
 	showGuarantee(row, s.Guarantee)
@@ -79,8 +104,16 @@ func showMaster(row func(name, format string, args ...any), s control.Status) {
 		if i == 0 {
 			name = "replicas"
 		}
-		row(name, "%s  %s  acked %d (%s)  behind %s, %.1f s", r.Node, r.State, r.Acked, r.Ack, humanize.IBytes(uint64(r.LagBytes)), r.LagSeconds)
+		row(name, "%s  %s  acked %s  behind %s, %.1f s", r.Node, r.State, ackText(r.Acked, r.Ack), humanize.IBytes(uint64(r.LagBytes)), r.LagSeconds)
 	}
+}
+
+// ackText says up to where a replica has acked, and what its ack means.
+func ackText(to wire.PhyOffset, ack string) string {
+	if to == wire.NoOffset {
+		return "nothing yet (" + ack + ")"
+	}
+	return fmt.Sprintf("%d (%s)", to, ack)
 }
 
 // showGuarantee says what producers of the broker can rely on.
@@ -103,5 +136,5 @@ func showConfig(row func(name, format string, args ...any), s control.Status, ho
 	if s.Metadata.AgeSeconds >= 0 {
 		age = fmt.Sprintf("%.0f s ago", s.Metadata.AgeSeconds)
 	}
-	row("config", "%d files, generation %d, %s %s", len(s.Metadata.Files), s.Metadata.Generation, how, age)
+	row("config", "%s, generation %d, %s %s", english.Plural(len(s.Metadata.Files), "file", ""), s.Metadata.Generation, how, age)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/urfave/cli/v2"
 
 	"github.com/haagent/haagent/agent/commitlog"
@@ -63,7 +64,8 @@ func verifyOne(c *cli.Context, dir string, asJSON bool) error {
 }
 
 func printReport(w io.Writer, r verify.Report) error {
-	if _, err := fmt.Fprintf(w, "%s: min %d, valid end %d, %d segments of %s, %d messages\n", r.Dir, r.Min, r.End, r.Segments, r.SegmentSize, r.Messages); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: min %d, valid end %d, %s of %s, %s\n", r.Dir, r.Min, r.End,
+		english.Plural(r.Segments, "segment", ""), r.SegmentSize, english.Plural(int(r.Messages), "message", "")); err != nil {
 		return err
 	}
 	var err error

@@ -13,7 +13,6 @@ import (
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/acks"
 	"github.com/haagent/haagent/agent/control"
-	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/wire"
 )
 
@@ -23,23 +22,6 @@ func askFlags() []cli.Flag {
 		text("http", agent.DefaultHTTP, "`HOST:PORT` of the agent's status page"),
 		&cli.StringFlag{Name: "dir", Usage: "ask the agent of the store at `DIR` instead", EnvVars: env("dir")},
 	}
-}
-
-// askAgent asks the agent that the flags of askFlags name.
-func askAgent[T any](c *cli.Context, ask func(*control.Client, context.Context) (T, error)) (T, error) {
-	dir := c.String("dir")
-	client := control.Dial(c.String("http"))
-	if dir != "" && !c.IsSet("http") {
-		client = control.DialSocket(replica.AgentDir(dir))
-	}
-	answer, err := ask(client, c.Context)
-	if err != nil && c.Err() != nil {
-		return answer, &exitError{code: exitNotConnected, err: errors.New("interrupted before the agent has answered")}
-	}
-	if errors.Is(err, control.ErrNoAgent) && dir != "" {
-		err = promotedError(dir, err)
-	}
-	return answer, err
 }
 
 func waitCommand() *cli.Command {
@@ -127,7 +109,10 @@ func membersCommand() *cli.Command {
 			if len(s.Members) == 0 {
 				fmt.Fprintln(c.App.ErrWriter, "this agent knows no members: it runs without gossip")
 			}
-			return printMembers(c.App.Writer, s.Members)
+			if err := printMembers(c.App.Writer, s.Members); err != nil {
+				return err
+			}
+			return printOthers(c.App.ErrWriter, c, s)
 		},
 	}
 }
