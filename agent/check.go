@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 )
 
@@ -59,13 +61,18 @@ const (
 	mayRead
 )
 
-// CheckDir returns a *state.Problem where this user cannot work with the
-// directories of the config: read them as a master, write to them as a slave. It
-// changes nothing. A slave's may be missing if it can be made.
+// CheckDir returns the *state.Problem that Run would have with the directories of
+// the config: this user may not read them as a master, or write to them as a slave,
+// or what they hold does not fit the role. It changes nothing. A slave's may be
+// missing if it can be made, and a master waits for its own.
 func (a *Agent) CheckDir() error {
 	switch a.cfg.Role {
 	case RoleMaster:
-		return access(a.cfg.CommitLogDir, mayRead|mayEnter, "may not read")
+		if err := access(a.cfg.CommitLogDir, mayRead|mayEnter, "may not read"); err != nil {
+			return err
+		}
+		_, err := promotedState(a.cfg.Dir)
+		return err
 	case RoleSlave:
 		for _, dir := range []string{a.cfg.Dir, a.cfg.CommitLogDir} {
 			for !exists(dir) && dir != filepath.Dir(dir) {
@@ -74,9 +81,62 @@ func (a *Agent) CheckDir() error {
 			if err := access(dir, mayRead|mayWrite|mayEnter, "may not write to"); err != nil {
 				return err
 			}
+			if to, err := os.Readlink(dir); err == nil && !leads(dir) {
+				return state.Problemf(state.IOError, "io_error", "make that directory, or mount what holds it", nil, "%s is a link to %s, which is not there", dir, to)
+			}
 		}
+		kind, err := a.admit()
+		if err != nil || kind != replica.KindReplica {
+			return err
+		}
+		if err := a.handedOver(kind); err != nil {
+			return err
+		}
+		return a.remember(&replica.Options{Dir: a.cfg.Dir, SegmentSize: a.cfg.SegmentSize})
 	}
 	return nil
+}
+
+// CheckLock returns the *state.Problem that Run would have with whoever else works
+// on the directory.
+func (a *Agent) CheckLock() error {
+	if a.cfg.Role != RoleSlave {
+		return nil // its broker has the lock
+	}
+	return replica.Problem(a.cfg.Dir, replica.CheckLock(a.cfg.Dir))
+}
+
+// admit says what the directory of a slave is, or in a *state.Problem why it cannot
+// be a replica's. It changes nothing.
+func (a *Agent) admit() (replica.Kind, error) {
+	dir := a.cfg.Dir
+	kind, err := replica.Classify(dir, a.cfg.CommitLogDir)
+	switch {
+	case err != nil:
+	case kind == replica.KindStore:
+		err = fmt.Errorf("%s: %w", a.cfg.CommitLogDir, replica.ErrForeignStore)
+		if _, listed := commitlog.List(a.cfg.CommitLogDir); listed != nil {
+			err = listed
+		}
+	case kind == replica.KindNotStore:
+		err = fmt.Errorf("%s: %w", dir, replica.ErrNotStore)
+	}
+	return kind, replica.Problem(dir, err)
+}
+
+// handedOver returns a *state.Problem for a replica that was promoted.
+func (a *Agent) handedOver(kind replica.Kind) error {
+	dir := a.cfg.Dir
+	if st, err := replica.ReadState(dir); err == nil && kind == replica.KindReplica && st.Promoted {
+		return replica.Problem(dir, fmt.Errorf("%s: %w", dir, replica.ErrPromoted))
+	}
+	return nil
+}
+
+// leads reports whether a path ends at something that is there.
+func leads(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func exists(path string) bool {

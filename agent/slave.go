@@ -164,26 +164,14 @@ func (a *Agent) storeOptions(ctx context.Context, s *session, opened func()) (re
 			return replica.Options{}, replica.Problem(dir, err)
 		}
 	}
-	kind, err := replica.Classify(dir, a.cfg.CommitLogDir)
+	kind, err := a.admit()
 	if err != nil {
-		return replica.Options{}, replica.Problem(dir, err)
-	}
-	switch kind {
-	case replica.KindStore:
-		err = fmt.Errorf("%s: %w", a.cfg.CommitLogDir, replica.ErrForeignStore)
-		if _, listed := commitlog.List(a.cfg.CommitLogDir); listed != nil {
-			err = listed
-		}
-	case replica.KindNotStore:
-		err = fmt.Errorf("%s: %w", dir, replica.ErrNotStore)
-	}
-	if err != nil {
-		return replica.Options{}, replica.Problem(dir, err)
+		return replica.Options{}, err
 	}
 	if s.lock == nil {
 		// What was handed over is a broker's, which must not find it locked.
-		if st, unread := replica.ReadState(dir); unread == nil && kind == replica.KindReplica && st.Promoted {
-			return replica.Options{}, replica.Problem(dir, fmt.Errorf("%s: %w", dir, replica.ErrPromoted))
+		if err := a.handedOver(kind); err != nil {
+			return replica.Options{}, err
 		}
 		if s.lock, err = replica.AcquireLock(dir); err != nil {
 			return replica.Options{}, replica.Problem(dir, err)

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/haagent/haagent/agent/replica"
@@ -37,8 +40,8 @@ func (c Config) Validate() error {
 			return &ConfigError{dir.key, dir.value, "several directories cannot be replicated into", "give one directory; a source may have several"}
 		}
 	}
-	if info, err := os.Stat(c.Dir); err == nil && !info.IsDir() {
-		return &ConfigError{"dir", c.Dir, "not a directory", "give a directory; it may be empty or missing"}
+	if err := c.checkDirs(); err != nil {
+		return err
 	}
 	for _, addr := range []struct{ key, value string }{{"master", c.Master}, {"master-ha", c.MasterHA}, {"http", c.HTTP},
 		{"broker", c.Broker}, {"link-bind", c.LinkBind}, {"link-advertise", c.LinkAdvertise}, {"ha-bind", c.HABind}, {"remoting-bind", c.RemotingBind}} {
@@ -73,6 +76,47 @@ func (c Config) Validate() error {
 		return &ConfigError{"broker-acl-file", "", "accessKey and secretKey go together", "give both"}
 	}
 	return nil
+}
+
+// checkDirs refuses paths at which there can be no directory.
+func (c Config) checkDirs() error {
+	for _, dir := range []struct{ key, value string }{{"dir", c.Dir}, {"commitlog-dir", c.CommitLogDir}} {
+		if why := noDirectory(dir.value); why != "" {
+			return &ConfigError{dir.key, dir.value, why, "give a directory; it may be empty or missing"}
+		}
+	}
+	root, logDir := fullPath(c.Dir), fullPath(c.CommitLogDir)
+	if c.Dir != "" && (logDir == root || strings.HasPrefix(logDir+"/", replica.AgentDir(root)+"/")) {
+		return &ConfigError{"commitlog-dir", c.CommitLogDir, "the segments need a directory of their own", "leave it away for " + replica.CommitLogDir(c.Dir)}
+	}
+	return nil
+}
+
+// noDirectory says why there can be no directory at a path; "" where there can.
+func noDirectory(path string) string {
+	if path == "" {
+		return ""
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.IsDir():
+		return "not a directory"
+	case errors.Is(err, syscall.ENOTDIR):
+		return "leads through something that is no directory"
+	case errors.Is(err, syscall.ELOOP):
+		return "its links lead in a circle"
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		return "is longer than a path may be"
+	}
+	return ""
+}
+
+// fullPath returns a path as one from the root, where that can be known.
+func fullPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return filepath.Clean(path)
 }
 
 // checkRole checks what each role needs, and what it has no use for.

@@ -138,6 +138,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			demoCommand(), statusCommand(), membersCommand(), waitCommand(), keygenCommand(), verifyCommand(), promoteCommand(), resyncCommand(), configCommand(), doctorCommand(), completionCommand(), versionCommand(), generateCommand(),
 		},
 	}
+	tidyHelp(app.Commands)
 	for _, c := range app.Commands {
 		c.OnUsageError = onUsage
 		c.Before = refuseAgentOptions

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strconv"
 	"time"
 
@@ -31,7 +32,9 @@ func configCommand() *cli.Command {
 				Name: "check", Usage: "say what a start with these options would, without starting",
 				Description: "Takes the agent's options behind it, reads the files that they name, and looks\n" +
 					"whether the directories can be used and the ports are free. The exit code is that of\n" +
-					"a start: 0 where it would go well, 3 for an option, 7 for a directory, 8 for a key.",
+					"a start: 0 where it would go well, 3 for an option, 7 for a directory, 8 for a key,\n" +
+					"10 where somebody else works there; 5, 7 or 9 also where an agent would stay up, and\n" +
+					"do nothing, because of what DIR holds.",
 				Flags: agentFlags(), Action: checkOptions,
 			},
 		},
@@ -68,8 +71,22 @@ func printOptions(c *cli.Context) error {
 		set.Fill("node", cfg.Node)
 		set.Fill("commitlog-dir", cfg.CommitLogDir)
 		set.Fill("broker-id", strconv.FormatInt(cfg.BrokerID, 10))
+		fillBinds(set, cfg.Role)
 	}
 	return set.Print(c.App.Writer, c.Bool("json"))
+}
+
+// fillBinds puts in where the agent would listen.
+func fillBinds(set *options.Set, role agent.Role) {
+	gossip, link := binds(set)
+	if gossips(set) {
+		set.Fill("gossip-bind", gossip)
+	} else {
+		set.Explain("gossip-bind", "no gossip: a broker is followed, and neither --join nor this is given")
+	}
+	if role == agent.RoleMaster {
+		set.Fill("link-bind", link)
+	}
 }
 
 func checkOptions(c *cli.Context) error {
@@ -84,8 +101,24 @@ func checkOptions(c *cli.Context) error {
 	if running {
 		fmt.Fprintln(c.App.ErrWriter, "an agent works on that directory: whether the ports are free was not looked at")
 	}
+	if dir := awaited(set); dir != "" {
+		fmt.Fprintln(c.App.ErrWriter, "there is no "+dir+" yet: an agent would wait for it")
+	}
 	_, err = fmt.Fprintln(c.App.Writer, "ok: an agent would start with this")
 	return err
+}
+
+// awaited returns the directory that a master would wait for; "" where there is none.
+func awaited(set *options.Set) string {
+	cfg, err := agentConfig(set)
+	if err != nil || cfg.Role != agent.RoleMaster {
+		return ""
+	}
+	dir := cfg.WithDefaults().CommitLogDir
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return dir
+	}
+	return ""
 }
 
 // check does what a start does, but for starting. Where an agent of the same
@@ -107,10 +140,14 @@ func check(ctx context.Context, set *options.Set) (running bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := a.CheckDir(); err != nil {
-		return false, err
+	if running = cfg.Dir != "" && answers(ctx, cfg.Dir); !running {
+		if err := a.CheckLock(); err != nil {
+			return false, err
+		}
 	}
-	running = cfg.Dir != "" && answers(ctx, cfg.Dir)
+	if err := a.CheckDir(); err != nil {
+		return running, err
+	}
 	if gossip != nil {
 		if running {
 			gossip.Bind, gossip.Advertise = "127.0.0.1:0", ""

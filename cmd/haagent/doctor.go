@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -48,18 +49,22 @@ func doctorCommand() *cli.Command {
 	return &cli.Command{
 		Name: "doctor", Usage: "say in words what is in force around an agent, and what is wrong",
 		Description: "Takes the agent's options behind it. Looks at the options, the broker and its own file,\n" +
-			"the directory, the disk, the keys and the other agents, and changes nothing. The exit\n" +
+			"the directory, the disk, the keys and the other agents, and changes nothing. Without\n" +
+			"options it takes the file of the installed service, /etc/haagent/haagent.yml. The exit\n" +
 			"code is 0, or that of the worst finding.",
 		Flags: append(agentFlags(), &cli.BoolFlag{Name: "json", Usage: "print the findings as JSON"}),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usageError{fmt.Errorf("doctor takes options only, and not %q", c.Args().First())}
 			}
-			set, err := resolve(c)
+			set, from, err := resolveInstalled(c, configDir)
 			if err != nil {
 				return err
 			}
 			d := &doctor{set: set}
+			if from != "" {
+				d.found("config", fine, "", "no options were given: those of %s are looked at, as the service's agent has them", from)
+			}
 			if err := d.examine(c.Context); err != nil {
 				return err
 			}
@@ -104,10 +109,11 @@ func (d *doctor) found(check string, v verdict, try, format string, args ...any)
 	d.findings = append(d.findings, finding{Check: check, Verdict: v, Text: fmt.Sprintf(format, args...), Try: try})
 }
 
-// options says what a start would, and what in the environment does nothing.
+// options says what a start would, and what was given and does nothing.
 func (d *doctor) options(ctx context.Context) {
 	for _, w := range d.set.Warnings {
-		d.found("environment", odd, "unset it", "%s", w)
+		text, try, _ := strings.Cut(w, ". Try: ")
+		d.found("options", odd, cmp.Or(try, "take it out"), "%s", text)
 	}
 	running, err := check(ctx, d.set)
 	switch {

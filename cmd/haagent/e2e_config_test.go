@@ -66,6 +66,11 @@ func TestConfig_BadInput(t *testing.T) {
 		{"an observer with a directory", []string{"--role", "observer", "--dir", dir, "--http", ""}, exitConfig, "--dir"},
 		{"ACL file", with(slave, "--broker-acl-file", file("acl", "accessKey=a\n", 0o600)), exitConfig, "secretKey is missing"},
 		{"ACL file for all", with(slave, "--broker-acl-file", file("acl-open", "accessKey=a\nsecretKey=b\n", 0o644)), exitConfig, "others than its owner may use it"},
+		{"below a file", []string{"--role", "slave", "--dir", filepath.Join(key, "store"), "--http", "", "--master", "127.0.0.1:9"}, exitConfig, "leads through something that is no directory"},
+		{"segments in the root", with(slave, "--commitlog-dir", slave[3], "--master", "127.0.0.1:9"), exitConfig, "a directory of their own"},
+		{"brokers' authority", with(slave, "--broker-tls", "--broker-tls-ca", key), exitConfig, "no certificate in PEM form"},
+		{"certificate for brokers without key", with(slave, "--broker-tls", "--broker-tls-cert", key), exitConfig, "its key is missing"},
+		{"key for brokers without certificate", with(slave, "--broker-tls", "--broker-tls-key", key), exitConfig, "its certificate is missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +112,10 @@ func TestConfig_Show(t *testing.T) {
 	args := []string{"config", "show", "--config", yml, "--broker-conf", conf, "--segment-size", "1MiB"}
 	stdout, stderr, code := haagentCommand(t, append(args, "--json")...)
 	var shown []options.Shown
-	if err := json.Unmarshal([]byte(stdout), &shown); err != nil || code != exitOK || stderr != "" {
+	if want := "warning: " + yml + ": ack has no effect with --role master, only with slave\n"; stderr != want {
+		t.Errorf("said %q, want %q", stderr, want)
+	}
+	if err := json.Unmarshal([]byte(stdout), &shown); err != nil || code != exitOK {
 		t.Fatalf("ended with %d, %v: %s%s", code, err, stdout, stderr)
 	}
 	got := map[string]string{}
@@ -117,6 +125,7 @@ func TestConfig_Show(t *testing.T) {
 	for name, want := range map[string]string{
 		"role": "master from " + yml + ":1", "ack": "disk from " + yml + ":3", "broker-name": "b7 from " + conf + ":1", "dir": "/data/store from " + conf + ":2",
 		"segment-size": "1MiB from flag", "http": "127.0.0.1:10916 from default", "commitlog-dir": "/data/store/commitlog from default", "key-file": key + " from " + yml + ":4",
+		"gossip-bind": "0.0.0.0:7946 from default", "link-bind": "0.0.0.0:10915 from default",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -136,6 +145,24 @@ func TestConfig_Show(t *testing.T) {
 	}
 }
 
+// TestConfig_OptionsOfAnotherRole are told and stop nobody, a start as little as a
+// check.
+func TestConfig_OptionsOfAnotherRole(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "store")
+	args := []string{"--role", "slave", "--dir", dir, "--master", "127.0.0.1:9", "--http", "127.0.0.1:0", "--relay-acks", "1", "--ha-bind", "0.0.0.0:1", "--ha-allow", "10.0.0.0/8"}
+	told := []string{"--relay-acks, --ha-bind have no effect with --role slave, only with master", "--ha-allow has no effect with --role slave, only with master or observer"}
+	stdout, stderr, code := haagentCommand(t, append([]string{"config", "check"}, args...)...)
+	a := startProcess(t, testBinary(t), dir, args...)
+	for _, want := range told {
+		if code != exitOK || !strings.Contains(stderr, "warning: "+want+"\n") {
+			t.Errorf("the check ended with %d: %s%s", code, stdout, stderr)
+		}
+		a.said(want, 1)
+	}
+	a.term()
+}
+
 // TestConfig_Check: what would start is found good, beside the running agent too,
 // and nothing is left behind.
 func TestConfig_Check(t *testing.T) {
@@ -148,6 +175,12 @@ func TestConfig_Check(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("the check made the directory")
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "letters"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := haagentCommand(t, append([]string{"config", "check"}, args...)...); code != exitIncompatible || !strings.Contains(stderr, "not_a_store") {
+		t.Errorf("with something else in the directory it ended with %d: %s", code, stderr)
 	}
 	for _, c := range [][]string{{"config"}, {"config", "check", "x"}, {"config", "dance"}, {"completion"}, {"completion", "tcsh"}, {"generate"}} {
 		if _, stderr, code := haagentCommand(t, c...); code != exitUsage || !strings.Contains(stderr, "Try: ") {

@@ -91,6 +91,8 @@ func TestReload_OnSIGHUP(t *testing.T) {
 	overwrite(t, file, common+"dir: "+store+"\nack: disk\n")
 	a.signal(syscall.SIGHUP)
 	a.said("configuration read again", 2)
+	a.signal(syscall.SIGHUP)
+	a.said("changed=nothing", 1)
 	a.said("options=ack", 2) // named again: the agent still has the old one
 	if got := a.metric("haagent_config_last_reload_success"); !strings.HasSuffix(got, " 1") {
 		t.Errorf("the metric says %q", got)
@@ -119,6 +121,7 @@ func TestReload_KeysOfAPair(t *testing.T) {
 		for _, a := range []*haagent{master, slave} {
 			a.signal(syscall.SIGHUP)
 			a.said("configuration read again", i+1)
+			a.said(`changed="key-file (the file's content)"`, i+1)
 		}
 	}
 	late := r.startSlave(t.TempDir(), "s2", r.gossip(host)) // has the new key only

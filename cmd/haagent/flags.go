@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -42,8 +44,40 @@ func agentFlags() []cli.Flag {
 
 // resolve finds the value of every option. The environment is a parameter of the
 // process, as the command line is.
-func resolve(c *cli.Context) (*options.Set, error) {
-	given := map[string]string{}
+func resolve(c *cli.Context) (*options.Set, error) { return resolveWith(c, map[string]string{}) }
+
+// configDir is where packages keep the files of services.
+const configDir = "/etc/haagent"
+
+// resolveInstalled is resolve, but takes the file of an installed service where no
+// option says what agent is meant, and returns its name.
+func resolveInstalled(c *cli.Context, dir string) (set *options.Set, from string, err error) {
+	set, err = resolve(c)
+	if err != nil || set.Given("role") || set.Given("dir") || set.Given("config") {
+		return set, "", err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.yml"))
+	if err != nil {
+		return nil, "", err
+	}
+	from = filepath.Join(dir, "haagent.yml")
+	switch known := slices.Contains(files, from); {
+	case !known && len(files) == 1:
+		from = files[0]
+	case !known && len(files) > 1:
+		return nil, "", set.Refuse("config", "", "is missing", "give --config FILE with one of "+strings.Join(files, ", "))
+	case !known:
+		return nil, "", set.Refuse("role", "", "is missing", "give the options of the agent, or --config FILE; there is no "+from)
+	}
+	set, err = resolveWith(c, map[string]string{"config": from})
+	if err == nil && !set.Given("role") {
+		return nil, "", set.Refuse("role", "", "is missing, in "+from+" too", "give the options of the agent, or --config FILE")
+	}
+	return set, from, err
+}
+
+// resolveWith is resolve with more flags.
+func resolveWith(c *cli.Context, given map[string]string) (*options.Set, error) {
 	for _, o := range options.Table() {
 		switch {
 		case !c.IsSet(o.Name):
@@ -53,11 +87,17 @@ func resolve(c *cli.Context) (*options.Set, error) {
 			given[o.Name] = c.String(o.Name)
 		}
 	}
-	return options.Resolve(options.Table(), options.Sources{Flags: given, Environ: os.Environ()})
+	set, err := options.Resolve(options.Table(), options.Sources{Flags: given, Environ: os.Environ()})
+	if err != nil {
+		return nil, err
+	}
+	set.Warnings = append(set.Warnings, advice(set)...)
+	return set, nil
 }
 
-// agentConfig makes a config out of the options.
-func agentConfig(set *options.Set) (agent.Config, error) {
+// agentConfig makes a config out of the options that do something.
+func agentConfig(all *options.Set) (agent.Config, error) {
+	set := all.Effective()
 	cfg := agent.Config{
 		Role: agent.Role(set.Text("role")), Dir: set.Text("dir"), CommitLogDir: set.Text("commitlog-dir"),
 		Cluster: set.Text("cluster"), BrokerName: set.Text("broker-name"), BrokerID: set.Whole("broker-id"), Node: set.Text("node"),

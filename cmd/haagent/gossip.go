@@ -29,8 +29,7 @@ func connect(set *options.Set, cfg *agent.Config, log *slog.Logger) error {
 // options of the gossip, nil where there is to be none. It opens nothing.
 func protect(set *options.Set, cfg *agent.Config, log *slog.Logger) (*discovery.Options, error) {
 	*cfg = cfg.WithDefaults()
-	told := cfg.Master != "" || cfg.MasterHA != ""
-	if told && !set.Given("join") && !set.Given("gossip-bind") || cfg.Role == "" {
+	if !gossips(set) || cfg.Role == "" {
 		return nil, nil
 	}
 	early := *cfg

@@ -42,6 +42,9 @@ func flagsOf(flags []cli.Flag) []options.Flag {
 			continue
 		}
 		one := options.Flag{Name: f.Names()[0], Usage: documented.GetUsage()}
+		if variables := documented.GetEnvVars(); len(variables) > 0 {
+			one.Env = variables[0]
+		}
 		if documented.TakesValue() {
 			one.Arg, one.Default = "VALUE", documented.GetValue()
 			if m := placeholder.FindStringSubmatch(one.Usage); m != nil {

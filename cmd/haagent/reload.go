@@ -47,6 +47,9 @@ func (r *reloader) reload(context.Context) error {
 	for _, w := range next.Warnings {
 		r.log.Warn(w)
 	}
+	if len(changed) == 0 {
+		changed = []string{"nothing"}
+	}
 	r.log.Info("configuration read again", "changed", strings.Join(changed, ","))
 	if len(waiting) > 0 {
 		r.log.Warn("options have changed that an agent takes at its start only: restart to apply", "options", strings.Join(waiting, ","))
@@ -64,18 +67,27 @@ func (r *reloader) check(next *options.Set) error {
 	return cfg.WithDefaults().Validate()
 }
 
-// compare returns the options that differ from those in force. What waits for a
+// compare returns the options that differ from those in force, in themselves or in
+// the file that they name. What waits for a
 // restart keeps its old value, so that it is named again next time.
 func (r *reloader) compare(next *options.Set) (changed, waiting []string) {
 	for _, v := range next.Values() {
-		switch old := r.set.Value(v.Option.Name); {
-		case old.Text == v.Text:
+		old, name := r.set.Value(v.Option.Name), v.Option.Name
+		switch same := old.Text == v.Text; {
+		case same && old.SameContent(v):
+			continue
+		case same:
+			name += " (the file's content)"
+			if v.Option.Live || v.Option.Reread {
+				changed = append(changed, name)
+				continue
+			}
 		case v.Option.Live:
-			changed = append(changed, v.Option.Name)
-		default:
-			waiting = append(waiting, v.Option.Name)
-			next.Keep(old)
+			changed = append(changed, name)
+			continue
 		}
+		waiting = append(waiting, name)
+		next.Keep(old)
 	}
 	return changed, waiting
 }

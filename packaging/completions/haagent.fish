@@ -76,7 +76,7 @@ complete -c haagent -n '__fish_seen_subcommand_from members' -l json -d 'print t
 complete -c haagent -n '__fish_seen_subcommand_from members' -l http -x -d 'HOST:PORT of the agents status page'
 complete -c haagent -n '__fish_seen_subcommand_from members' -l dir -x -a '(__fish_complete_directories)' -d 'ask the agent of the store at DIR instead'
 complete -c haagent -n '__fish_seen_subcommand_from wait' -l help -d 'show the help'
-complete -c haagent -n '__fish_seen_subcommand_from wait' -l offset -x -d 'N: the end of what replicas shall hold, in bytes from the logs beginning'
+complete -c haagent -n '__fish_seen_subcommand_from wait' -l offset -x -d 'the end of what replicas shall hold, in bytes from the logs beginning'
 complete -c haagent -n '__fish_seen_subcommand_from wait' -l now -d 'the end of what the log shows now, instead of --offset'
 complete -c haagent -n '__fish_seen_subcommand_from wait' -l acks -x -d 'K replicas shall hold it, at most 64'
 complete -c haagent -n '__fish_seen_subcommand_from wait' -l timeout -x -d 'for how much TIME to wait, at most 5m0s'

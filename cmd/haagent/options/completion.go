@@ -36,7 +36,7 @@ func (p Program) agentChoices() []choice {
 func (p Program) choices(c Command) []choice {
 	list := []choice{{name: "help", usage: "show the help"}}
 	for _, f := range c.Flags {
-		one := choice{name: f.Name, arg: f.Arg, usage: plain(f.Usage), offer: completes(Text, f.Arg)}
+		one := choice{name: f.Name, arg: f.Arg, usage: f.text(), offer: completes(Text, f.Arg)}
 		if o, ok := Lookup(p.Options, f.Name); ok && o.Arg == f.Arg {
 			one.values, one.offer = o.Choices, completes(o.Kind, o.Arg)
 		}

@@ -58,7 +58,7 @@ func exampleValue(o Option) string {
 	if o.Kind == List {
 		return "[" + strings.ReplaceAll(o.Example, ",", ", ") + "]"
 	}
-	if o.Kind == Switch {
+	if o.Kind == Switch || o.Kind == Whole {
 		return o.Example
 	}
 	return quote(o.Example)

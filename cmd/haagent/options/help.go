@@ -32,6 +32,26 @@ func HelpText(table []Option) string {
 	return b.String()
 }
 
+// FlagText returns the flags of a command in the same form.
+func FlagText(flags []Flag) string {
+	var b strings.Builder
+	for _, f := range flags {
+		text := f.text()
+		var notes []string
+		if value := strings.Trim(f.Default, `"`); value != "" && value != "0" && value != "0s" {
+			notes = append(notes, "default: "+value)
+		}
+		if f.Env != "" {
+			notes = append(notes, "or "+f.Env)
+		}
+		if len(notes) > 0 {
+			text += " (" + strings.Join(notes, ", ") + ")"
+		}
+		writeHelp(&b, strings.TrimSpace("--"+f.Name+" "+f.Arg), text)
+	}
+	return b.String()
+}
+
 func writeHelp(b *strings.Builder, left, text string) {
 	lines := wrap(text, helpWidth-helpColumn)
 	if len(left) > helpColumn-helpIndent-2 {

@@ -168,7 +168,7 @@ func (m *man) command(above string, c Command) {
 		m.WriteString(".Bl -tag -width Ds\n")
 		for _, f := range own {
 			m.flag(f.Name, f.Arg)
-			text := sentence(plain(f.Usage))
+			text := sentence(f.text())
 			if f.Default != "" && f.Default != "0" && f.Default != "0s" {
 				text += " Default: " + f.Default + "."
 			}

@@ -113,6 +113,11 @@ HAAGENT_ and is no option is logged as a warning, with the option that was proba
 meant; it stops nobody, because container platforms set such variables by
 themselves.
 
+An option that does nothing for the role, or without another one, is a warning at
+the start and in ` + "`config check`" + ` and is marked in ` + "`config show`" + `. A file that
+does not name the role may be shared by several: options of another role in it are
+nothing to be warned of.
+
 Times have a unit (` + "`500ms`, `10s`, `72h`" + `), sizes may have one (` + "`64MiB`, `1GiB`" + `;
 ` + "`64MB` and `64m`" + ` are the same).
 

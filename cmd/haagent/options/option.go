@@ -56,6 +56,7 @@ type Option struct {
 	Secret   bool     // names a file whose content is never shown
 	Property string   // what --broker-conf says it by
 	NoKey    bool     // not to be given in the YAML file
+	Reread   bool     // names a file that is read again by itself
 }
 
 // Env returns the name of the option's environment variable.

@@ -24,6 +24,7 @@ type Command struct {
 // Flag is a flag of a command.
 type Flag struct {
 	Name, Arg, Usage, Default string
+	Env                       string // the variable that says it too
 }
 
 // Exit is an exit code and what it says.
@@ -132,6 +133,11 @@ func inGroup(table []Option, group string) []Option {
 		}
 	}
 	return list
+}
+
+// text is what is said of a flag beside its name and the word for its value.
+func (f Flag) text() string {
+	return plain(strings.TrimPrefix(f.Usage, "`"+f.Arg+"`: "))
 }
 
 var backquoted = regexp.MustCompile("`([^`]*)`")

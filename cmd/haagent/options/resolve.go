@@ -41,9 +41,9 @@ func (o Origin) String() string {
 		return o.Name
 	case FromFile, FromBrokerConf:
 		if o.Line == 0 {
-			return o.File
+			return visible(o.File)
 		}
-		return o.File + ":" + strconv.Itoa(o.Line)
+		return visible(o.File) + ":" + strconv.Itoa(o.Line)
 	}
 	return "default"
 }
@@ -53,7 +53,13 @@ type Value struct {
 	Option Option
 	Text   string // "" where nothing was given and there is no default
 	Origin Origin
+	Idle   bool // was given, and does nothing
+
+	content string // digest of the file that Text names; "" where it is not a file, or cannot be read
 }
+
+// SameContent reports whether the files that two values name had the same in them.
+func (v Value) SameContent(other Value) bool { return v.content == other.content }
 
 // Set is the outcome of Resolve.
 type Set struct {
@@ -93,6 +99,7 @@ func (e *Error) Error() string {
 		if e.Origin.Name != "" {
 			key = e.Origin.Name
 		}
+		key = visible(key)
 		if key == "" {
 			return fmt.Sprintf("%s: %s", e.Origin, e.Why)
 		}
@@ -126,6 +133,8 @@ func Resolve(table []Option, from Sources) (*Set, error) {
 	if err := r.brokerConf(r.set.Text("broker-conf"), from.Environ); err != nil {
 		return nil, err
 	}
+	r.idle()
+	r.digest()
 	return r.set, nil
 }
 
@@ -199,7 +208,7 @@ func (r *resolver) environ(environ []string) ([]Value, error) {
 }
 
 func (r *resolver) unknownVariable(name string, known map[string]Option) {
-	said := name + " in the environment is no option and does nothing"
+	said := visible(name) + " in the environment is no option and does nothing"
 	if meant := nearest(name, slices.Sorted(maps.Keys(known))); meant != "" {
 		said += "; did you mean " + meant + "?"
 	}
@@ -231,6 +240,14 @@ func (s *Set) Fill(name, text string) {
 		v.Text = text
 		s.values[name] = v
 	}
+}
+
+// Explain says what an option has by default where that follows from other things
+// and is no value.
+func (s *Set) Explain(name, text string) {
+	v := s.Value(name)
+	v.Option.DefaultText = text
+	s.values[name] = v
 }
 
 // Keep puts a value of another Set in the place of what this one has.

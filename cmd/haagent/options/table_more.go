@@ -8,7 +8,7 @@ func stockOptions() []Option {
 			Help: "where a master serves unmodified slave brokers the stock HA stream"},
 		{Name: "remoting-bind", Kind: Address, Arg: "HOST:PORT", Group: groupStock, Example: "10.0.0.5:10921", DefaultText: "off", Off: true, Roles: answerers,
 			Help: "where a master or observer answers unmodified slave brokers, also at the port - 2"},
-		{Name: "ha-allow", Kind: List, Arg: "CIDR,...", Group: groupStock, Example: "10.0.0.0/24", DefaultText: "this host only", Roles: answerers,
+		{Name: "ha-allow", Kind: List, Arg: "CIDR,...", Group: groupStock, Example: "10.0.0.0/24", DefaultText: "this host only", Roles: answerers, Needs: []string{"ha-bind", "remoting-bind"},
 			Help: "hosts that may talk to these two",
 			More: "Their protocols know no keys: nobody else gets an answer."},
 	}
@@ -34,7 +34,7 @@ func replicaOptions() []Option {
 
 func pathOptions() []Option {
 	return []Option{
-		{Name: "compress", Kind: Choice, Arg: "HOW", Group: groupPath, Example: "auto", Choices: []string{"off", "auto", "zstd"}, Default: "off", Roles: keepers,
+		{Name: "compress", Kind: Choice, Arg: "HOW", Group: groupPath, Example: "auto", Choices: []string{"off", "auto", "zstd"}, Default: "off", Roles: keepers, Peers: true,
 			Help: "how the log travels on the link: off, zstd, or auto (zstd while it pays)"},
 		{Name: "limit-rate", Kind: Rate, Arg: "SIZE", Group: groupPath, Example: "64MiB", Default: "0", Roles: keepers, Live: true,
 			Help: "bytes of the log that are sent or taken in a second at most, all peers together; 0: no limit"},

@@ -72,6 +72,9 @@ func reason(err error) string {
 // are an *Error.
 func ParseYAML(table []Option, name string, text []byte) ([]Value, error) {
 	p := yamlFile{table: table, name: name, seen: map[string]int{}}
+	if line := directive(text); line != 0 {
+		return nil, p.fail(line, "", "", "begins with %: directives of YAML such as %YAML are not read", "take the line out, and the --- below it")
+	}
 	if line, why := unfit(text); why != "" {
 		return nil, p.fail(line, "", "", why, "write one option a line, as in: role: slave")
 	}
@@ -94,6 +97,18 @@ func ParseYAML(table []Option, name string, text []byte) ([]Value, error) {
 		}
 	}
 	return list, nil
+}
+
+// directive returns the line of a directive, which the parser has no clear word
+// for; 0: there is none.
+func directive(text []byte) int {
+	number := 0
+	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
+		if number++; line[0] == '%' {
+			return number
+		}
+	}
+	return 0
 }
 
 // unfit finds what must not get to the parser.

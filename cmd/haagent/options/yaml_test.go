@@ -84,6 +84,8 @@ func TestYAML_Refused(t *testing.T) {
 		{"a list of options", "- role: slave\n", `x.yml:1: the file holds no options, but something else`},
 		{"a word", "slave\n", `x.yml:1: the file holds no options, but something else`},
 		{"two documents", "role: slave\n---\nack: disk\n", `x.yml:3: a second document begins here`},
+		{"a directive", "# of ours\n%YAML 1.2\n---\nrole: slave\n", `x.yml:2: begins with %: directives of YAML such as %YAML are not read`},
+		{"a key of escapes", "\"\\e[2Jzookeeper\": a\n", `x.yml:1: "\x1b[2Jzookeeper": no such option`},
 		{"a NUL byte", "role: slave\n\x00\n", `x.yml:2: holds a NUL byte, this is no text`},
 		{"not UTF-8", "role: slave\ndir: /data/\xff\n", `x.yml:2: is not UTF-8`},
 		{"more lines than options", strings.Repeat("a: b\n", 1000), `x.yml:513: is one of more than 512 lines`},
