@@ -11,20 +11,13 @@ import (
 	"github.com/haagent/haagent/wire/remoting"
 )
 
-// tellsHAStatus reports whether a broker knows request 907, which 5.x brought
-// together with the property. Brokers of 4.5 leave what they do not know
-// unanswered, so it is not just tried.
-func tellsHAStatus(cfg BrokerConfig) bool {
-	_, ok := cfg.Raw["inSyncReplicas"]
-	return ok
-}
-
 // logEnd asks the broker where its log ends. Brokers of 5.x are asked for their
 // HA status (907), which costs them 0.2 ms: for their runtime information (28)
-// 5.3.3 goes through its whole timer wheel, and that takes hundreds.
+// 5.3.3 goes through its whole timer wheel, and that takes hundreds. Brokers of 4.5
+// leave what they do not know unanswered, so it is not just tried.
 func (s *authoritySession) logEnd(ctx context.Context) (wire.PhyOffset, error) {
 	b := s.a.opt.Broker
-	if tellsHAStatus(s.survey.Config) && !s.noHAStatus.Load() {
+	if s.survey.Config.CountsInSync && !s.noHAStatus.Load() {
 		end, peers, version, err := b.haStatusEnd(ctx)
 		var refused *ResponseError
 		switch {
@@ -89,16 +82,22 @@ func (b *Broker) haStatusEnd(ctx context.Context) (end wire.PhyOffset, peers []s
 	return *told, peers, releaseName(answer.Version), nil
 }
 
+// The numbers of 4.0.0-SNAPSHOT and 5.0.0-SNAPSHOT in each answer of a broker. From
+// the former on each release has two, its snapshot's first.
+const (
+	release400 = 212
+	release500 = release400 + 200
+)
+
 // releaseName is a release in a broker's own words, from the number that is in
-// each of its answers. From 4.0.0 on each release has two, its snapshot's first.
+// each of its answers.
 func releaseName(n int) string {
-	const v400 = 212
-	if n < v400 {
+	if n < release400 {
 		return ""
 	}
-	release := (n - v400) / 2
+	release := (n - release400) / 2
 	name := fmt.Sprintf("V%d_%d_%d", 4+release/100, release/10%10, release%10)
-	if (n-v400)%2 == 0 {
+	if (n-release400)%2 == 0 {
 		name += "_SNAPSHOT"
 	}
 	return name

@@ -55,6 +55,9 @@ func (m *fakeMaster) saying(changed map[string]string) {
 		}
 		a := req.Reply(remoting.Success, "")
 		a.Body = []byte(text.String())
+		if config["inSyncReplicas"] != "" {
+			a.Version = 479 // 5.3.3
+		}
 		return a, true
 	})
 }

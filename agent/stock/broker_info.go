@@ -22,10 +22,12 @@ type BrokerConfig struct {
 	HAListenPort            int
 	// SegmentSize is mappedFileSizeCommitLog.
 	SegmentSize wire.ByteSize
-	// InSyncReplicas counts the broker itself; 1, which waits for nobody, on 4.x,
-	// where it does not exist.
+	// InSyncReplicas counts the broker itself; 1 on 4.x, where it means nothing.
 	InSyncReplicas int
-	FlushDiskType  string // ASYNC_FLUSH or SYNC_FLUSH
+	// CountsInSync tells that InSyncReplicas means something: from 5.0 on, which
+	// brought request 907 as well. A broker of 4.x may have the property in its file.
+	CountsInSync  bool
+	FlushDiskType string // ASYNC_FLUSH or SYNC_FLUSH
 	// StorePathCommitLog may be a list of directories.
 	StorePathCommitLog string
 	// Controller and DLedger tell that the HA stream or the log is of another
@@ -50,12 +52,16 @@ func (b *Broker) Config(ctx context.Context) (BrokerConfig, error) {
 	if err != nil {
 		return BrokerConfig{}, fmt.Errorf("configuration of broker %s: %w", b.addr, err)
 	}
+	if release := answer.Version; release >= release400 && release < release500 {
+		c.InSyncReplicas, c.CountsInSync = 1, false
+	}
 	return c, nil
 }
 
 // ParseBrokerConfig reads a broker's properties, which must be complete as a
 // broker answers them: a broker.conf lacks defaults. It returns an error that
-// matches remoting.ErrBody and names the property.
+// matches remoting.ErrBody and names the property. Which release it was is not
+// known here: one that has inSyncReplicas is taken for 5.x.
 func ParseBrokerConfig(raw map[string]string) (BrokerConfig, error) {
 	p := properties{raw: raw}
 	c := BrokerConfig{
@@ -75,6 +81,7 @@ func ParseBrokerConfig(raw map[string]string) (BrokerConfig, error) {
 			strings.EqualFold(raw["storeType"], "defaultRocksDB"),
 		Raw: raw,
 	}
+	_, c.CountsInSync = raw["inSyncReplicas"]
 	c.HAListenPort = p.port("haListenPort", c.ListenPort+1)
 	return c, p.err
 }

@@ -142,3 +142,22 @@ func TestBroker_DialsAsItIsTold(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A property file may be shared by brokers of both generations: what 4.x does not
+// know means nothing there, although it tells the property.
+func TestBroker_InSyncReplicasOf4x(t *testing.T) {
+	t.Parallel()
+	const v452, v497, v500, v533 = 317, 407, 413, 479
+	for release, want := range map[int]int{v452: 1, v497: 1, v500: 2, v533: 2, 0: 2} {
+		p := startAnswering(t, func(req remoting.Command) []remoting.Command {
+			answer := req.Reply(remoting.Success, "")
+			answer.Version = release
+			answer.Body = []byte("brokerName=b\nbrokerRole=SYNC_MASTER\nlistenPort=10911\nmappedFileSizeCommitLog=1048576\ninSyncReplicas=2\n")
+			return []remoting.Command{answer}
+		})
+		c, err := newClient(t, p.Addr().String(), stock.BrokerOptions{}).Config(t.Context())
+		if err != nil || c.InSyncReplicas != want || c.CountsInSync != (want == 2) {
+			t.Errorf("release %d: %d, %t, %v, want %d", release, c.InSyncReplicas, c.CountsInSync, err, want)
+		}
+	}
+}

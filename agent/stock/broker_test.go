@@ -144,7 +144,7 @@ func TestBroker_ReadsWhatRealBrokersAnswer(t *testing.T) {
 			}
 			c.Raw = nil
 			if got, want := fmt.Sprintf("%+v", c), "{ClusterName:DefaultCluster BrokerName:broker-a BrokerID:0 Role:ASYNC_MASTER "+
-				"BrokerIP2:127.0.0.1 ListenPort:12110 HAListenPort:12111 SegmentSize:1MiB InSyncReplicas:1 FlushDiskType:ASYNC_FLUSH "+
+				"BrokerIP2:127.0.0.1 ListenPort:12110 HAListenPort:12111 SegmentSize:1MiB InSyncReplicas:1 CountsInSync:"+fmt.Sprint(v == "5.3.3")+" FlushDiskType:ASYNC_FLUSH "+
 				"StorePathCommitLog:/var/lib/rocketmq/store/commitlog Controller:false DLedger:false ConfigRocksDB:false Raw:map[]}"; got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}

@@ -255,6 +255,9 @@ func (b *Broker) refusal(err error) error {
 	if b.opt.TLS.Cert != "" {
 		try = "give a --broker-tls-cert from the authority that the broker trusts (tls.server.trustCertPath)"
 	}
+	if !alerted(err) {
+		try += "; else look which program or proxy listens there"
+	}
 	return state.Problemf(state.Unauthorized, "broker_refuses_tls", try, err, "the broker at %s ends the TLS connection", b.addr)
 }
 

@@ -168,7 +168,7 @@ func (f *Follower) prepare(ctx context.Context) (addr string, p plan, err error)
 		return "", plan{}, err
 	}
 	f.sourceEnd.Store(int64(survey.Max))
-	f.cheapEnd = tellsHAStatus(survey.Config)
+	f.cheapEnd = survey.Config.CountsInSync
 	p, err = planFrom(ctx, f.opt.Broker, survey, f.opt.Store)
 	return survey.HAAddr, p, err
 }

@@ -130,6 +130,9 @@ func (m *fakeMaster) serveRemoting(t testing.TB) {
 	inner := listenTCP(t) // of the server that knows, behind the one that notes
 	truth := stock.RemotingServerOptions{Listener: inner, Config: m.config, CommitLogDir: m.dir, SegmentSize: m.size,
 		End: func() wire.PhyOffset { return m.writer.End() }, Min: func() wire.PhyOffset { return m.writer.Min() }}
+	if m.config["inSyncReplicas"] != "" {
+		truth.Version, truth.VersionNumber = "V5_3_3", 479
+	}
 	run(t, stock.NewRemotingServer(truth).Run)
 	behind := stock.NewBroker(inner.Addr().String(), stock.BrokerOptions{})
 	t.Cleanup(func() { closeAll(t, behind) })
@@ -158,11 +161,11 @@ func (m *fakeMaster) serveRemoting(t testing.TB) {
 			case err != nil:
 				return req.Reply(remoting.SystemError, err.Error())
 			}
-			reply.Body = a.Body
+			reply.Body, reply.Version = a.Body, a.Version
 			return reply
 		}
 	}
-	run(t, stock.NewRemotingServer(stock.RemotingServerOptions{Listener: m.port, Handlers: handlers}).Run)
+	run(t, stock.NewRemotingServer(stock.RemotingServerOptions{Listener: m.port, Version: "as the handlers say", Handlers: handlers}).Run)
 }
 
 func (m *fakeMaster) noteEvent(e fakeEvent) {

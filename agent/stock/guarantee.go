@@ -41,7 +41,7 @@ func GuaranteeOf(f GuaranteeFacts) Guarantee {
 	case b.Role != "SYNC_MASTER":
 		return bare(fmt.Sprintf("SEND_OK says that the local broker has the message, and nothing about replicas: as %s it never waits for them.", b.Role),
 			useless(f, "set brokerRole=SYNC_MASTER"))
-	case tellsHAStatus(*b) && b.InSyncReplicas <= 1:
+	case b.CountsInSync && b.InSyncReplicas <= 1:
 		return bare("SEND_OK says that the local broker has the message, and nothing about replicas: SYNC_MASTER of 5.x with inSyncReplicas=1, which counts the broker itself, does not wait for them.",
 			useless(f, "set inSyncReplicas=2"))
 	case lowers(*b):
@@ -75,7 +75,7 @@ func useless(f GuaranteeFacts, change string) string {
 // lowers reports whether the broker takes fewer replicas, and in the end none,
 // when there are no more.
 func lowers(b BrokerConfig) bool {
-	return b.Raw["enableSlaveActingMaster"] == "true" && b.Raw["enableAutoInSyncReplicas"] == "true" &&
+	return b.CountsInSync && b.Raw["enableSlaveActingMaster"] == "true" && b.Raw["enableAutoInSyncReplicas"] == "true" &&
 		(b.Raw["minInSyncReplicas"] == "" || b.Raw["minInSyncReplicas"] == "1")
 }
 
@@ -83,11 +83,11 @@ func lowers(b BrokerConfig) bool {
 func waiting(f GuaranteeFacts) Guarantee {
 	b := f.Broker
 	lacking := "SLAVE_NOT_AVAILABLE"
-	if tellsHAStatus(*b) {
+	if b.CountsInSync {
 		lacking = "FLUSH_SLAVE_TIMEOUT"
 	}
 	own := 1
-	if tellsHAStatus(*b) {
+	if b.CountsInSync {
 		own = b.InSyncReplicas - 1
 	}
 	switch {

@@ -129,7 +129,7 @@ func relayLinks(cfg BrokerConfig, n int) (links int, reason string, problem *sta
 	switch {
 	case cfg.Role != "SYNC_MASTER":
 		return 0, fmt.Sprintf("the local broker is %s, and its producers do not wait for replicas", cfg.Role), nil
-	case !tellsHAStatus(cfg):
+	case !cfg.CountsInSync:
 		return 1, "", nil
 	case cfg.InSyncReplicas <= 1:
 		return 0, "the local broker has inSyncReplicas=1, which counts itself, so that its producers do not wait for replicas", nil
