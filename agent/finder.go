@@ -65,7 +65,7 @@ func members(f Finder) []control.Member {
 	list := f.Members()
 	out := make([]control.Member, len(list))
 	for i, m := range list {
-		out[i] = control.Member{Node: m.Node, Addr: m.Addr, Role: m.Role, Cluster: m.Cluster, BrokerName: m.BrokerName, BrokerID: m.BrokerID, Status: m.Status}
+		out[i] = control.Member{Node: m.Node, Addr: m.Addr, Role: m.Role, Cluster: m.Cluster, BrokerName: m.BrokerName, BrokerID: m.BrokerID, Status: m.Status, Version: m.Version}
 	}
 	return out
 }

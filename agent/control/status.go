@@ -134,6 +134,7 @@ type Member struct {
 	BrokerName string `json:"brokerName"`
 	BrokerID   int64  `json:"brokerId"`
 	Status     string `json:"status"`
+	Version    string `json:"version"` // of its program
 }
 
 // Promotion is the answer to a promote request.

@@ -102,6 +102,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	d.disk()
 	d.home()
 	d.seeds(ctx)
+	d.peers(ctx)
 	return nil
 }
 

@@ -115,6 +115,7 @@ func TestReload_KeysOfAPair(t *testing.T) {
 	if err := writeKey(fresh); err != nil {
 		t.Fatal(err)
 	}
+	examined(t, exitOK, "--role", "slave", "--dir", slave.dir, "--join", r.gossip(host), "--key-file", r.key, "--http", "")["versions"].wants(t, fine, "m1, s1")
 	newer := strings.TrimSpace(string(mustRead(t, fresh)))
 	for i, lines := range []string{old + "\n" + newer, newer + "\n" + old, newer} {
 		overwrite(t, r.key, lines+"\n")
