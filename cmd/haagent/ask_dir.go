@@ -71,6 +71,9 @@ func absent(l agent.Left) error {
 	}
 	if l.Held != nil {
 		what += "; " + holder(l)
+		if code == exitNotConnected {
+			try = "fuser " + filepath.Join(l.Dir, "lock") + " names that process; an agent in another container answers there"
+		}
 	}
 	return &exitError{code: code, err: &absentError{left: &l, what: what}, try: try}
 }
@@ -91,10 +94,10 @@ func (e *absentError) Is(target error) bool { return target == control.ErrNoAgen
 func holder(l agent.Left) string {
 	who := "another process"
 	if l.Replica != nil && l.Replica.Promoted {
-		who = "that broker"
+		who = "its broker"
 	}
 	if _, number, ok := strings.Cut(l.Held.Error(), "(process "); ok { // the kernel tells it of a broker
-		who += " (" + strings.TrimSuffix(number, ")") + ")"
+		who += " (process " + number
 	}
 	return who + " has it open"
 }

@@ -27,6 +27,14 @@ func statusOf(t *testing.T, dir string) control.Status {
 	return s
 }
 
+// startLonely starts a slave that meets nobody, not even others of this machine.
+func startLonely(t *testing.T, dir string) *haagent {
+	t.Helper()
+	r := newRing(t)
+	host := r.host()
+	return startAgent(t, dir, "--gossip-bind", r.gossip(host), "--join", r.gossip(host))
+}
+
 // TestStatus_ByDirBeforeTheStoreIsOpen asks agents that may not write to their
 // directory, or have no reason to: they answer, and leave it as it is.
 func TestStatus_ByDirBeforeTheStoreIsOpen(t *testing.T) {
@@ -47,7 +55,7 @@ func TestStatus_ByDirBeforeTheStoreIsOpen(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			before := listing(t, c.dir) + contents(t, c.dir)
-			agent := startAgent(t, c.dir)
+			agent := startLonely(t, c.dir)
 			agent.waitStatus("its state", func(s control.Status) bool { return s.State == c.state && s.Code == c.code })
 			if s := statusOf(t, c.dir); s.State != c.state || s.Code != c.code || s.Dir != c.dir || s.Try == "" {
 				t.Errorf("%+v", s)
@@ -116,7 +124,7 @@ func TestStatus_ByDirOverAReplicasLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left(t, dir, exitDifferent, "that broker has it open")
+	left(t, dir, exitDifferent, "its broker has it open")
 	closeLock(t, lock)
 	late := r.startSlave(dir, "late", r.gossip(host)) // an agent that must not be there answers all the same
 	late.waitCode(state.Promoted, "promoted")
@@ -176,7 +184,7 @@ func TestStatus_IsItsUsersAndRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(root, "store")
-	agent := startAgent(t, dir)
+	agent := startLonely(t, dir)
 	agent.waitState(state.Searching)
 	statusOf(t, dir)
 	if os.Geteuid() != 0 { // who else could be asked as?

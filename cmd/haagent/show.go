@@ -43,10 +43,11 @@ func printStatus(w io.Writer, s control.Status, asJSON bool) error {
 
 // showSlave says how far a replica is.
 func showSlave(row func(name, format string, args ...any), s control.Status) {
-	showStore(row, s)
+	showGroup(row, s)
 	if s.Source.Addr != "" {
 		row("source", "%s %s", s.Source.Kind, s.Source.Addr)
 	}
+	showStore(row, s)
 	o := s.Offsets
 	if o.Verified == wire.NoOffset {
 		row("offsets", "none yet")
@@ -70,24 +71,29 @@ func showSlave(row func(name, format string, args ...any), s control.Status) {
 	showConfig(row, s, "asked")
 }
 
-// showStore says whose log lies where. Much of it may not be known yet.
-func showStore(row func(name, format string, args ...any), s control.Status) {
+// showGroup says whose log it is, which may not be known yet.
+func showGroup(row func(name, format string, args ...any), s control.Status) {
 	if s.Cluster == "" && s.BrokerName == "" {
 		row("group", "not known yet")
-	} else {
-		row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
+		return
 	}
+	row("group", "%s/%s/%d", s.Cluster, s.BrokerName, s.BrokerID)
+}
+
+// showStore says where it lies, in how long segments if that is known.
+func showStore(row func(name, format string, args ...any), s control.Status) {
 	if s.SegmentSize == 0 {
 		row("store", "%s", s.Dir)
-	} else {
-		row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
+		return
 	}
+	row("store", "%s (segments of %s)", s.Dir, s.SegmentSize)
 }
 
 // showMaster says how far the broker's log is, and each of its replicas.
 func showMaster(row func(name, format string, args ...any), s control.Status) {
-	showStore(row, s)
+	showGroup(row, s)
 	row("broker", "%s", s.Source.Addr)
+	showStore(row, s)
 	if o := s.Offsets; o.Min == wire.NoOffset {
 		row("offsets", "none yet")
 	} else {
