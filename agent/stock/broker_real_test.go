@@ -88,6 +88,14 @@ func TestI3_AMisdirectedRequestDoesNotConfirmAMastersMessages(t *testing.T) {
 		t.Errorf("after a guarded request: %s", got)
 	}
 
+	secured := newClient(t, master.HAAddr(), stock.BrokerOptions{TLS: &stock.BrokerTLS{Verify: stock.VerifyNone}})
+	if _, err := secured.Config(t.Context()); err == nil {
+		t.Fatal("the HA port answered a request over TLS")
+	}
+	if got := status(); got != brokertest.StatusFlushSlave {
+		t.Errorf("after a request over TLS: %s", got)
+	}
+
 	bare, err := remoting.Encode(remoting.NewRequest(remoting.GetBrokerConfig, nil, nil))
 	if err != nil {
 		t.Fatal(err)

@@ -126,7 +126,7 @@ func brokerTLSOptions() []Option {
 			More: "This file and the two below are read anew for every connection."},
 		{Name: "broker-tls-verify", Kind: Choice, Arg: "HOW", Group: groupTrust, Example: "ca", Choices: []string{"full", "ca", "none"}, Default: "full", Roles: keepers, Needs: []string{"broker-tls"},
 			Help: "what of a broker's certificate is looked at: full (authority and host), ca, or none",
-			More: "RocketMQ's own clients look at nothing, or at the authority only where they have tls.client.authServer, and its certificates often name no host: then ca is right. A broker that was given no certificate makes one for each start (tls.test.mode.enable), which only none accepts: the connection is encrypted then, but whoever is on the path can pose as the broker."},
+			More: "RocketMQ's own clients look at nothing, or at the authority only where they have tls.client.authServer, and its certificates often name no host: then ca is right. A broker that was given no certificate makes one for each start (tls.test.mode.enable), which only none accepts: the connection is encrypted then, but whoever is on the path can pose as the broker. With Java 17 brokers can make none, and speak no TLS before they are given one."},
 		{Name: "broker-tls-cert", Kind: File, Arg: "FILE", Group: groupTrust, Example: "/etc/haagent/broker-client.pem", DefaultText: "none", Roles: keepers, Needs: []string{"broker-tls"}, Reread: true,
 			Help: "certificate (PEM) that brokers are shown which ask for one (tls.server.need.client.auth)",
 			More: "It goes together with --broker-tls-key."},
