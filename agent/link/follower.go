@@ -61,7 +61,7 @@ type FollowerOptions struct {
 	Timing Timing
 	Log    *slog.Logger
 
-	largeFrame int // default largeFrame
+	largeFrame int // the payload from which on a frame is taken beside the next one; default largePayload
 }
 
 // Follower keeps a replica equal to the log that a Server reads, and reports
@@ -89,7 +89,7 @@ func NewFollower(opt FollowerOptions) *Follower {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	if opt.largeFrame == 0 {
-		opt.largeFrame = largeFrame
+		opt.largeFrame = largePayload
 	}
 	f := &Follower{opt: opt}
 	f.received.Store(int64(wire.NoOffset))

@@ -6,12 +6,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/haagent/haagent/agent/beside"
 	"github.com/haagent/haagent/agent/meter"
 	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/wire"
 	wirelink "github.com/haagent/haagent/wire/link"
 )
+
+// largePayload is from which payload on a frame is taken while the next one is
+// read. Smaller ones are taken at once: waking another goroutine would take longer.
+const largePayload = 64 << 10
 
 // stream is a replica's log connection, from the start on. read owns everything
 // that is not atomic, and lends it to its side while that takes a frame.
@@ -56,22 +61,35 @@ func (st *stream) read(ctx context.Context) error {
 	}
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	side := st.newSide(run, cancel)
-	defer side.end()
+	side := beside.New(func(f largeFrame) error { return st.frame(run, f.t, f.payload) }, func(err error) {
+		cancel(err)
+		_ = st.conn.SetReadDeadline(longAgo)
+	})
+	defer side.End()
+	var spare []byte
 	for {
 		t, payload, err := st.raw(run)
-		if taken := side.rest(); taken != nil {
-			return taken // and why raw ended, if it did
+		if failed := side.Wait(); failed != nil {
+			return failed // and why raw ended, if it did
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("read from %s: %w", st.addr, err)
-		}
-		if len(payload) >= st.f.opt.largeFrame {
-			side.take(t, payload)
-		} else if err := st.frame(run, t, payload); err != nil {
-			return err
+		case len(payload) >= st.f.opt.largeFrame:
+			spare = st.session.Reader().Exchange(spare)
+			side.Give(largeFrame{t, payload})
+		default:
+			if err := st.frame(run, t, payload); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// largeFrame is a frame that is taken while the next one is read.
+type largeFrame struct {
+	t       wirelink.Type
+	payload []byte
 }
 
 // frame takes one frame.

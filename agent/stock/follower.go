@@ -69,8 +69,9 @@ type FollowerOptions struct {
 // Follower is the slave of an unmodified broker: it keeps a replica equal to
 // the broker's log over the stock HA port, and reports only what it verified.
 type Follower struct {
-	opt    FollowerOptions
-	timing Timing
+	opt        FollowerOptions
+	timing     Timing
+	largePiece int // what is taken beside the next piece, from which length on
 
 	// Positions for the status, as PhyOffset.
 	received, sourceEnd atomic.Int64
@@ -81,7 +82,7 @@ type Follower struct {
 
 // NewFollower returns a Follower that does nothing before Run.
 func NewFollower(opt FollowerOptions) *Follower {
-	f := &Follower{opt: opt, timing: opt.Timing.withDefaults()}
+	f := &Follower{opt: opt, timing: opt.Timing.withDefaults(), largePiece: largePiece}
 	for _, p := range []*atomic.Int64{&f.received, &f.sourceEnd} {
 		p.Store(int64(wire.NoOffset))
 	}

@@ -31,7 +31,7 @@ func TestFault1_FramesInPieces(t *testing.T) {
 			var s *testSlave
 			ready := make(chan struct{})
 			honest(m, func() *testSlave { <-ready; return s })
-			s = follow(t, m, slaveOptions{dial: pieces(n)})
+			s = follow(t, m, slaveOptions{dial: pieces(n), beside: n > 7})
 			close(ready)
 			s.caughtUp(m)
 			if got := m.asked(); len(got) != 1 {
@@ -248,37 +248,43 @@ func TestFault22_MessagesThatAreNone(t *testing.T) {
 			return b
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			m := newFakeMaster(t, newServedLog(t, 64*wire.KiB, 0))
-			m.append(10, 100)
-			end := m.writer.End()
-			m.play(func(l *fakeLink) {
-				l.send(l.request, end)
-				bad := spoil(end)
-				all := append(bad, forge.AppendMessage(nil, good, end.Add(wire.ByteSize(len(bad))))...)
-				l.write(append(ha.AppendHeader(nil, ha.Header{PhyOffset: end, BodySize: wire.ByteSize(len(all))}), all...))
-				<-l.gone
-			})
-			var s *testSlave
-			ready := make(chan struct{})
-			honest(m, func() *testSlave { <-ready; return s })
-			s = follow(t, m, slaveOptions{})
-			close(ready)
-			s.stuck(state.ProtocolError, "corrupt_message")
-			eventually(t, "another attempt", func() bool { return len(m.asked()) > 2 })
-			if got := s.store.Ends().Verified; got != end {
-				t.Errorf("verified %d, want %d", got, end)
-			}
-			for _, e := range m.happened("report", "request") {
-				if e.off > end {
-					t.Errorf("%v, beyond %d", e, end)
-				}
-			}
-			m.play(func(l *fakeLink) { l.serve(nil) })
-			m.append(10, 100)
-			s.caughtUp(m)
-		})
+		for _, beside := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, beside %t", name, beside), func(t *testing.T) { noMessage(t, spoil, good, beside) })
+		}
 	}
+}
+
+// noMessage sends what spoil makes in the place of a message.
+func noMessage(t *testing.T, spoil func(at wire.PhyOffset) []byte, good forge.Message, beside bool) {
+	t.Helper()
+	m := newFakeMaster(t, newServedLog(t, 64*wire.KiB, 0))
+	m.append(10, 100)
+	end := m.writer.End()
+	m.play(func(l *fakeLink) {
+		l.send(l.request, end)
+		bad := spoil(end)
+		all := append(bad, forge.AppendMessage(nil, good, end.Add(wire.ByteSize(len(bad))))...)
+		l.write(append(ha.AppendHeader(nil, ha.Header{PhyOffset: end, BodySize: wire.ByteSize(len(all))}), all...))
+		<-l.gone
+	})
+	var s *testSlave
+	ready := make(chan struct{})
+	honest(m, func() *testSlave { <-ready; return s })
+	s = follow(t, m, slaveOptions{beside: beside})
+	close(ready)
+	s.stuck(state.ProtocolError, "corrupt_message")
+	eventually(t, "another attempt", func() bool { return len(m.asked()) > 2 })
+	if got := s.store.Ends().Verified; got != end {
+		t.Errorf("verified %d, want %d", got, end)
+	}
+	for _, e := range m.happened("report", "request") {
+		if e.off > end {
+			t.Errorf("%v, beyond %d", e, end)
+		}
+	}
+	m.play(func(l *fakeLink) { l.serve(nil) })
+	m.append(10, 100)
+	s.caughtUp(m)
 }
 
 // A source whose segments end elsewhere is refused by name (faults 2, 13).

@@ -62,7 +62,7 @@ func randomLife(t *testing.T, seed uint64, blind bool) {
 	begin := func() {
 		ready := make(chan struct{})
 		honest(m, func() *testSlave { <-ready; return s })
-		o := slaveOptions{dir: dir, blind: blind, timing: timing, ack: acks[random.IntN(2)]}
+		o := slaveOptions{dir: dir, blind: blind, timing: timing, ack: acks[random.IntN(2)], beside: random.IntN(2) == 0}
 		if random.IntN(2) == 0 {
 			o.dial = pieces(1 + random.IntN(20_000))
 		}

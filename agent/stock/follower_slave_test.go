@@ -55,6 +55,7 @@ type slaveOptions struct {
 	noFlush bool // nothing is synced before flush
 	retain  func(*replica.Store) func(wire.PhyOffset) error
 	limits  *pace.Limits
+	beside  bool // whatever comes is taken beside the next piece
 }
 
 // follow starts a slave of m; it is stopped with the test.
@@ -87,6 +88,9 @@ func follow(t testing.TB, m *fakeMaster, o slaveOptions) *testSlave {
 		opt.Retention = o.retain(store)
 	}
 	s.follower = stock.NewFollower(opt)
+	if o.beside {
+		s.follower.TakeBeside(1)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.work.Go(func() { s.result = s.follower.Run(ctx) })

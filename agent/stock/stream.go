@@ -1,11 +1,8 @@
 package stock
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -17,16 +14,12 @@ import (
 	"github.com/haagent/haagent/wire/ha"
 )
 
-// readSize is what one read of the socket takes: enough frames to share the
-// cost of the system calls, little enough to stay in the cache of one core
-// while it is received, written and checked.
-const readSize = 512 << 10
-
 // inSync is how far a stream may fall behind before it counts as catching up.
 const inSync = 64 * wire.MiB
 
 // stream is one connection to a source's HA port, from the answer to the
-// request on. read owns everything that is not atomic.
+// request on. read owns everything that is not atomic, and lends it to its worker
+// while that takes a piece.
 type stream struct {
 	f     *Follower
 	conn  net.Conn
@@ -65,60 +58,6 @@ func newStream(f *Follower, conn net.Conn, addr string, p plan) *stream {
 	st.append = st.own
 	st.compared.Store(st.own == 0 || st.own <= p.request)
 	return st
-}
-
-// read takes frames off the socket until it ends.
-func (st *stream) read(ctx context.Context) error {
-	buf := make([]byte, readSize)
-	for {
-		if err := st.conn.SetReadDeadline(st.deadline()); err != nil {
-			return fmt.Errorf("read from %s: %w", st.addr, err)
-		}
-		behind := st.state != state.Streaming
-		room := buf[:st.f.opt.Limits.Piece(readSize, behind)]
-		n, err := st.conn.Read(room)
-		if n > 0 {
-			came, timed, before := time.Time{}, st.watch.Idle(), st.store.Ends().Verified
-			if timed {
-				came = time.Now()
-			}
-			if err := st.take(buf[:n]); err != nil {
-				return err
-			}
-			if end := st.store.Ends().Verified; timed && end > before {
-				st.watch.Mark(end, came)
-			}
-			st.progress(n < len(room))
-			// Read later, not less: the source's own flow control does the rest, and
-			// reports go on meanwhile.
-			if wait := st.f.opt.Limits.Spend(wire.ByteSize(n), behind); wait > 0 && !retry.Sleep(ctx, wait) {
-				return ctx.Err()
-			}
-		}
-		switch {
-		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return st.silence()
-		default:
-			return fmt.Errorf("read from %s: %w", st.addr, err)
-		}
-	}
-}
-
-// deadline is when silence means something. A stock master without an answer
-// says so by its first heartbeat only; one that says nothing at all may hang, and
-// tells nothing about its log.
-func (st *stream) deadline() time.Time {
-	t, since := st.f.timing, st.start
-	switch {
-	case st.got, !st.plan.data && (st.answered || st.f.opt.Broker != nil):
-		st.patience, since = t.Housekeeping, time.Now()
-	case st.answered:
-		st.patience = t.Patience
-	default:
-		st.patience = max(2*t.Heartbeat, t.Patience)
-	}
-	return since.Add(st.patience)
 }
 
 // take handles what one read brought: decode all of it, write it with one call,
@@ -297,20 +236,6 @@ func (st *stream) heartbeat(at wire.PhyOffset) error {
 	st.f.sourceEnd.Store(int64(at))
 	st.target = at
 	return nil
-}
-
-// silence is called when a deadline passed. Either the source is gone, or it
-// keeps quiet about bytes that it must have.
-func (st *stream) silence() error {
-	if st.got || !st.plan.data || !st.answered {
-		return fmt.Errorf("%s was silent for %s", st.addr, st.patience)
-	}
-	if st.f.opt.Broker == nil && st.store.Empty() {
-		st.f.askLast = true
-		return retry.ErrAgain
-	}
-	return state.Problemf(state.Gap, "heartbeats_only", "ask the source's broker for commitLogMinOffset and commitLogMaxOffset (mqadmin brokerStatus); restart it if they include the offset", nil,
-		"%s sends nothing from offset %d on within %s", st.addr, st.plan.request, st.patience)
 }
 
 // progress derives the state from verified ends alone. drained says that the
