@@ -27,7 +27,7 @@ type Client struct {
 
 // Dial returns a client of the agent whose --http is addr.
 func Dial(addr string) *Client {
-	return &Client{http: &http.Client{Timeout: 10 * time.Second}, base: "http://" + addr, name: addr}
+	return &Client{http: &http.Client{Timeout: statusTimeout}, base: "http://" + addr, name: addr}
 }
 
 // DialSocket returns a client of the agent that holds the store whose
@@ -46,8 +46,13 @@ func dialSocket(ctx context.Context, agentDir string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", socketAddr(dir))
 }
 
+// statusTimeout is how long an agent may take to tell its status, which it has at hand.
+const statusTimeout = 10 * time.Second
+
 // Status asks for the status. The error matches ErrNoAgent where nobody answers.
 func (c *Client) Status(ctx context.Context) (Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
 	var s Status
 	err := c.do(ctx, http.MethodGet, "/v1/status", &s)
 	return s, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,7 @@ func askAgent[T any](c *cli.Context, ask func(*control.Client, context.Context) 
 	}
 	answer, err := ask(client, c.Context)
 	other := new(control.OtherUserError)
+	var late net.Error
 	switch {
 	case err == nil:
 	case c.Err() != nil:
@@ -33,6 +35,9 @@ func askAgent[T any](c *cli.Context, ask func(*control.Client, context.Context) 
 	case errors.As(err, &other):
 		err = &exitError{code: exitNotConnected, err: other, try: "run this as the user of the agent or as root, or give the agent's --http HOST:PORT"}
 	case !errors.Is(err, control.ErrNoAgent):
+	case errors.As(err, &late) && late.Timeout():
+		err = &exitError{code: exitNotConnected, err: fmt.Errorf("no answer in time: %w", err),
+			try: "see whether that process was stopped or waits for a disk, and whether its address can be reached"}
 	case dir != "" && nobody(err):
 		err = absent(agent.LeftIn(dir))
 	case dir == "" && !byPort:

@@ -197,3 +197,20 @@ func TestStatus_IsItsUsersAndRoots(t *testing.T) {
 		t.Errorf("asked as nobody it ended with %d: %s%s", code, stdout, stderr)
 	}
 }
+
+// TestStatus_OfAStoppedProcess: who hangs is not taken for one that is not there.
+func TestStatus_OfAStoppedProcess(t *testing.T) {
+	t.Parallel() // it takes ten seconds
+	dir := t.TempDir()
+	agent := startLonely(t, dir)
+	agent.waitState(state.Searching)
+	agent.signal(syscall.SIGSTOP)
+	stdout, stderr, code := haagentCommand(t, "status", "--dir", dir)
+	if code != exitNotConnected || stdout != "" || !strings.Contains(stderr, "no answer in time") || !strings.Contains(stderr, "was stopped") {
+		t.Errorf("status ended with %d: %s%s", code, stdout, stderr)
+	}
+	agent.signal(syscall.SIGCONT)
+	if s := statusOf(t, dir); s.State != state.Searching {
+		t.Errorf("%+v", s)
+	}
+}
