@@ -63,7 +63,11 @@ func newSyncBroker(t *testing.T, properties map[string]string) *syncBroker {
 			OnClose: func(net.Addr, error) { b.note(func() { b.slave-- }) }}).Run(ctx)
 	})
 	group.Go(func() error {
-		return stock.NewRemotingServer(stock.RemotingServerOptions{Listener: remoting, Dir: b.dir, CommitLogDir: b.CommitLogDir(), SegmentSize: wire.MiB, End: b.End, Min: b.Min, Config: config}).Run(ctx)
+		o := stock.RemotingServerOptions{Listener: remoting, Dir: b.dir, CommitLogDir: b.CommitLogDir(), SegmentSize: wire.MiB, End: b.End, Min: b.Min, Config: config}
+		if config["inSyncReplicas"] != "" { // means nothing before 5.0
+			o.Version, o.VersionNumber = "V5_3_3", 479
+		}
+		return stock.NewRemotingServer(o).Run(ctx)
 	})
 	t.Cleanup(func() {
 		cancel()

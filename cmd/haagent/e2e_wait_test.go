@@ -118,7 +118,7 @@ func TestWait_WordsAndExitCodes(t *testing.T) {
 		{"nobody in reach", []string{"--http", nobody, "--offset", "0", "--timeout", "5m"}, exitNoSlave, alone, "no replica is in reach", 1},
 		{"no master", []string{"--http", slave, "--offset", "0"}, exitNotConnected, "", "Try: ask the agent with --role master", 2},
 		{"a master no more", []string{"--http", left, "--offset", "0"}, exitNotConnected, "", "is not a master", 2},
-		{"no agent", []string{"--dir", t.TempDir(), "--offset", "0"}, exitNotConnected, "", "no agent answers", 2},
+		{"no agent", []string{"--dir", t.TempDir(), "--offset", "0"}, exitNotConnected, "", "no agent works on", 2},
 
 		{"nothing", []string{"--http", addr}, exitUsage, "", "--offset N", 2},
 		{"two ends", []string{"--http", addr, "--offset", "5", "--now"}, exitUsage, "", "--now", 2},
@@ -269,7 +269,7 @@ host-2             10.0.0.2:7946  slave   c1/broker-a/1  suspect
 		{"none", []string{"members", "--http", alone}, exitOK, "NODE  ADDR  ROLE  GROUP  STATUS\n", "without gossip", 1},
 		{"none as JSON", []string{"members", "--http", alone, "--json"}, exitOK, "[]\n", "", 0},
 		{"an argument", []string{"members", "--http", addr, "x"}, exitUsage, "", "--dir x", 2},
-		{"no agent", []string{"members", "--dir", t.TempDir()}, exitNotConnected, "", "no agent answers", 2},
+		{"no agent", []string{"members", "--dir", t.TempDir()}, exitNotConnected, "", "no agent works on", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
