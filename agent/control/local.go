@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -116,15 +115,11 @@ func believe(peer *syscall.Ucred, dir string) error {
 
 // owns reports whether dir, or what is there above it, belongs to a user.
 func owns(uid uint32, dir string) bool {
-	at, err := resolve(dir)
+	full, err := resolve(dir)
 	if err != nil {
 		return false
 	}
-	info, err := os.Stat(at)
-	for missing(err) && at != filepath.Dir(at) {
-		at = filepath.Dir(at)
-		info, err = os.Stat(at)
-	}
+	_, info, err := nearest(full)
 	if err != nil {
 		return false
 	}

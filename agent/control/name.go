@@ -84,12 +84,7 @@ func nameOf(dir string) (name string, base *os.File, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	up := filepath.Dir(full)
-	info, err := os.Stat(up)
-	for missing(err) && up != filepath.Dir(up) {
-		up = filepath.Dir(up)
-		info, err = os.Stat(up)
-	}
+	up, info, err := nearest(filepath.Dir(full))
 	if err != nil {
 		return "", nil, err
 	}
@@ -100,6 +95,17 @@ func nameOf(dir string) (name string, base *os.File, err error) {
 		base = nil // it may be passed through only
 	}
 	return name, base, nil
+}
+
+// nearest returns path, or what of it is there above it.
+func nearest(path string) (at string, info os.FileInfo, err error) {
+	at = path
+	info, err = os.Stat(at)
+	for missing(err) && at != filepath.Dir(at) {
+		at = filepath.Dir(at)
+		info, err = os.Stat(at)
+	}
+	return at, info, err
 }
 
 // namesOf returns the names that the agent of dir may have: when it began, not all

@@ -17,9 +17,6 @@ import (
 // head: below it one system call costs less than no copy.
 const smallBody = 16 * wire.KiB
 
-// pageSize is the unit in which memory is mapped.
-const pageSize = 4 * wire.KiB
-
 // missingPause is how long a sender waits for a segment that is not there (yet).
 const missingPause = 100 * time.Millisecond
 
@@ -181,7 +178,7 @@ func (s *sender) send(ctx context.Context, ends source.Ends) (wire.ByteSize, err
 	}
 	behind := s.peer.behind(ends)
 	n := min(s.peer.server.opt.Limits.Piece(s.batch, behind), min(limit, s.segment.End).Sub(s.next))
-	if over := s.next.Add(n).Sub(s.segment.Base) % pageSize; n == s.batch && over < n {
+	if over := s.next.Add(n).Sub(s.segment.Base) % wirelink.PageSize; n == s.batch && over < n {
 		n -= over // large frames begin and end with pages, which are copied faster
 	}
 	if s.next >= ends.Confirmed && s.provisional == wire.NoOffset {

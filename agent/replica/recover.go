@@ -90,14 +90,17 @@ const everything wire.PhyOffset = math.MaxInt64
 // would be written for nothing. What was not synced before the last process ended
 // has not been synced since.
 func (s *Store) markEnd(start, end wire.PhyOffset) error {
+	if s.opt.Ack == AckDisk {
+		return s.mark.write(emptyDigest(wire.NoOffset))
+	}
+	if s.marked && s.unsynced.latest.end == end {
+		return nil // it says so, and was summed up a moment ago
+	}
 	since := s.unsynced.old.since
 	if !s.marked {
 		since = max(start, s.state.VerifiedEnd)
 	}
 	s.unsynced = emptyDigest(min(since, end))
-	if s.opt.Ack == AckDisk {
-		return s.mark.write(emptyDigest(wire.NoOffset))
-	}
 	var err error
 	if s.unsynced.latest, err = s.digestOf(min(since, end), end); err != nil {
 		return err

@@ -90,18 +90,19 @@ func (r *Reader) Exchange(buf []byte) []byte {
 // the start of a page, as it does in the page cache that it comes from: some
 // processors copy five times slower to where the last bits of the address are a
 // little higher than those of the address that they copy from (16 bytes here).
-const (
-	alignedBuffer = 64 * wire.KiB
-	pageSize      = 4 * wire.KiB
-)
+const alignedBuffer = 64 * wire.KiB
+
+// PageSize is where senders should end large bodies: the next one then lies in the
+// page cache as it will lie in the buffer.
+const PageSize = 4 * wire.KiB
 
 func newBuffer(n int) []byte {
 	if n < int(alignedBuffer) {
 		return make([]byte, n)
 	}
-	b := make([]byte, n+int(pageSize))
-	over := (uintptr(unsafe.Pointer(unsafe.SliceData(b))) + transferFixed) % uintptr(pageSize)
-	skip := int(uintptr(pageSize) - over)
+	b := make([]byte, n+int(PageSize))
+	over := (uintptr(unsafe.Pointer(unsafe.SliceData(b))) + transferFixed) % uintptr(PageSize)
+	skip := int(uintptr(PageSize) - over)
 	return b[skip : skip+n : skip+n]
 }
 
