@@ -46,7 +46,7 @@ func TestDocuments_LeadFromABrokerToAFailover(t *testing.T) {
 	}
 
 	// The machine of the broker goes away under load.
-	w.brokers["10.0.0.5"].kill()
+	w.brokers["10.0.0.5"]()
 	w.at["10.0.0.5"].run("kill -9 $(cat " + servicesDir + "/haagent.pid)")
 	sent = append(sent, stop()...)
 	w.playFailover()

@@ -90,19 +90,13 @@ type town struct {
 	t       *testing.T
 	version brokertest.Version
 	at      map[string]*machine
-	brokers map[string]*brokerProcess // by address
-	played  int                       // commands and files
-}
-
-// brokerProcess is a broker that a document had started.
-type brokerProcess struct {
-	conf string
-	kill func()
+	brokers map[string]func() // by address: kills the broker that a document had started
+	played  int               // commands and files
 }
 
 func newTown(t *testing.T, v brokertest.Version) *town {
 	t.Helper()
-	w := &town{t: t, version: v, brokers: map[string]*brokerProcess{}}
+	w := &town{t: t, version: v, brokers: map[string]func(){}}
 	release := t.TempDir() // a file system of its own, so that it can lie over that of this system
 	shell(t, "mount -t tmpfs tmpfs "+release)
 	t.Cleanup(func() { shell(t, "umount "+release) })
@@ -187,11 +181,11 @@ func (w *town) command(m *machine, dir, line string) {
 // startBroker starts a broker and waits until it serves.
 func (w *town) startBroker(m *machine, conf string) {
 	w.t.Helper()
-	if b := w.brokers[m.addr]; b != nil {
-		b.kill()
+	if kill := w.brokers[m.addr]; kill != nil {
+		kill()
 	}
 	cmd := m.start("setpriv --reuid=rocketmq --regid=rocketmq --init-groups sh -c 'cd " + brokerHome + " && exec sh bin/mqbroker -c " + conf + "'")
-	w.brokers[m.addr] = &brokerProcess{conf: conf, kill: func() { m.end(cmd) }}
+	w.brokers[m.addr] = func() { m.end(cmd) }
 	before := strings.Count(m.words(), "boot success")
 	defer func() {
 		if w.t.Failed() {
