@@ -130,13 +130,8 @@ func find(f Finder, cluster, brokerName string) (link.Target, error) {
 // higher epoch that is away is waited for: whoever it replaced is not followed.
 func choose(list []Member, cluster, brokerName string) (link.Target, error) {
 	found := newest(masters(list, cluster, brokerName))
-	if len(found) > 0 {
-		for _, m := range list {
-			if m.masterOf(found[0].Cluster, found[0].BrokerName) && m.Epoch > found[0].Epoch {
-				return link.Target{}, &errSearching{fmt.Sprintf("%s was promoted (epoch %d) and is %s; %s (epoch %d) was replaced by it and is not followed",
-					m.Node, m.Epoch, m.Status, found[0].Node, found[0].Epoch)}
-			}
-		}
+	if err := replaced(list, found); err != nil {
+		return link.Target{}, err
 	}
 	switch {
 	case len(found) == 0:
@@ -149,6 +144,20 @@ func choose(list []Member, cluster, brokerName string) (link.Target, error) {
 		return link.Target{}, &errSearching{fmt.Sprintf("master %s tells no link address yet", found[0].Node)}
 	}
 	return link.Target{Node: found[0].Node, Addr: found[0].Link}, nil
+}
+
+// replaced says which master, wherever it is now, has replaced what was found.
+func replaced(list, found []Member) error {
+	if len(found) == 0 {
+		return nil
+	}
+	for _, m := range list {
+		if m.masterOf(found[0].Cluster, found[0].BrokerName) && m.Epoch > found[0].Epoch {
+			return &errSearching{fmt.Sprintf("%s was promoted (epoch %d) and is %s; %s (epoch %d) was replaced by it and is not followed",
+				m.Node, m.Epoch, m.Status, found[0].Node, found[0].Epoch)}
+		}
+	}
+	return nil
 }
 
 func sameGroup(list []Member) bool {

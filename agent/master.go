@@ -194,10 +194,16 @@ func (m *master) build() {
 	m.watcher = watch.New(watch.Options{CommitLogDir: cfg.CommitLogDir, ConfigDir: metadata.ConfigDir(cfg.Dir), Log: log})
 	m.source = source.New(source.Options{Dir: cfg.Dir, CommitLogDir: cfg.CommitLogDir, SegmentSize: cfg.SegmentSize, Settle: cfg.TailSettle,
 		Authority: m.authority, Hints: m.watcher.Segments(), Log: log, OnState: m.tailState})
-	m.config = metadata.NewSnapshotter(metadata.SnapshotterOptions{Dir: cfg.Dir, End: m.source.Now, Interval: cfg.MetadataInterval, Changed: m.watcher.Config(), Log: log,
+	m.config = metadata.NewSnapshotter(metadata.SnapshotterOptions{Dir: cfg.Dir, End: m.end, Interval: cfg.MetadataInterval, Changed: m.watcher.Config(), Log: log,
 		Ask: func(ctx context.Context, code remoting.RequestCode) (remoting.Command, error) {
 			return m.broker.Raw(ctx, code, nil, nil)
 		}})
+}
+
+// end is where the log ends, for a snapshot.
+func (m *master) end(ctx context.Context) wire.PhyOffset {
+	end, _ := m.source.Now(ctx) // the snapshot ends with ctx too
+	return end
 }
 
 // introduce finds out which group this is.
@@ -335,17 +341,23 @@ func (a *Agent) wait(ctx context.Context, r control.WaitRequest) (control.WaitAn
 	}
 	offset := r.Offset
 	if r.Now {
-		offset = max(m.source.Now(ctx), 0)
+		end, looked := m.source.Now(ctx)
+		if p := m.tail.Load(); looked && p != nil && m.source.Ends().Min != wire.NoOffset {
+			return refused(r, p), nil // messages may lie behind what can be read
+		}
+		if offset = max(end, 0); !looked {
+			offset = wire.NoOffset // which nobody holds
+		}
 	}
 	result := acks.PutOK
-	if n := m.acks.InReach(); offset > 0 || n < r.Acks { // an empty log is held by whoever is in reach
+	if n := m.acks.InReach(); offset != 0 || n < r.Acks { // an empty log is held by whoever is in reach
 		result = m.acks.Wait(ctx, offset, r.Acks)
 	}
 	if p := m.rival.Load(); p != nil { // whatever was acked meanwhile
 		return refused(r, p), nil
 	}
 	ends := m.source.Ends()
-	return control.WaitAnswer{Result: result, Offset: offset, Acked: m.acks.Rank(r.Acks), InReach: m.acks.InReach(),
+	return control.WaitAnswer{Result: result, Offset: max(offset, 0), Acked: m.acks.Rank(r.Acks), InReach: m.acks.InReach(),
 		Provisional: result != acks.PutOK && offset > ends.Confirmed && offset <= ends.Visible}, nil
 }
 

@@ -95,7 +95,11 @@ func (m *master) findRival() *state.Problem {
 	list := m.a.cfg.Finder.Members()
 	for _, other := range list {
 		if other.masterOf(m.cluster, m.brokerName) && other.Node != self.Node && other.Epoch > max(m.epoch, m.known().SeenEpoch) {
-			m.learn(func(p *memory) { p.SeenEpoch, p.SeenNode = other.Epoch, other.Node })
+			m.learn(func(p *memory) {
+				if other.Epoch > p.SeenEpoch { // others look too
+					p.SeenEpoch, p.SeenNode = other.Epoch, other.Node
+				}
+			})
 		}
 	}
 	if past := m.known(); past.SeenEpoch > m.epoch {

@@ -39,7 +39,11 @@ type stockPorts struct {
 
 // find is where the slaves of a group find their master, as gossip knows it.
 func (p *stockPorts) find(cluster, brokerName string) (stock.GroupMaster, error) {
-	found := newest(masters(p.a.cfg.Finder.Members(), cluster, brokerName))
+	list := p.a.cfg.Finder.Members()
+	found := newest(masters(list, cluster, brokerName))
+	if err := replaced(list, found); err != nil {
+		return stock.GroupMaster{}, err
+	}
 	switch {
 	case len(found) == 0:
 		return stock.GroupMaster{}, fmt.Errorf("gossip knows no master of %s. Try: start haagent --role master beside it, with the same --join, --cluster and --broker-name", group(cluster, brokerName))
@@ -194,12 +198,11 @@ func (p *stockPorts) replicas() []control.Replica {
 type haTerms struct {
 	size        wire.ByteSize // 0: not known yet
 	incarnation uint64        // of the source
-	barred      bool          // by a rival
+	barred      bool          // by a rival, alive, away or of the same name
 }
 
 func (p *stockPorts) terms(m *master) haTerms {
-	self := Member{Node: p.a.cfg.Node, Cluster: m.cluster, BrokerName: m.brokerName, Epoch: m.epoch, Role: string(RoleMaster)}
-	return haTerms{size: m.source.SegmentSize(), incarnation: m.source.Incarnation(), barred: rival(p.a.cfg.Finder.Members(), self) != nil}
+	return haTerms{size: m.source.SegmentSize(), incarnation: m.source.Incarnation(), barred: m.findRival() != nil}
 }
 
 // serveHA serves the log, as long as its terms hold at a time: when bytes that

@@ -202,8 +202,7 @@ const lookTime = 2 * time.Second
 func (s *Server) look(ctx context.Context) *refusal {
 	within, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	s.opt.Source.Now(within)
-	if within.Err() != nil {
+	if _, looked := s.opt.Source.Now(within); !looked {
 		return &refusal{wirelink.CodeNotMaster, "the log is being looked for; ask again"}
 	}
 	return nil

@@ -254,25 +254,25 @@ func TestSource_Now(t *testing.T) {
 	s.until("the log", func(e source.Ends) bool { return e.Visible == end })
 	for range 100 {
 		_, end = fill(t, w, random(45), 1)
-		if now := s.Now(context.Background()); now != end {
-			t.Fatalf("the log ends at %d, Now says %d", end, now)
+		if now, looked := s.Now(context.Background()); now != end || !looked {
+			t.Fatalf("the log ends at %d, Now says %d, %t", end, now, looked)
 		}
 	}
 	word.say(end + 100) // a broker whose files lag behind
-	if now := s.Now(context.Background()); now != end+100 {
-		t.Errorf("Now says %d, the broker %d", now, end+100)
+	if now, looked := s.Now(context.Background()); now != end+100 || !looked {
+		t.Errorf("Now says %d, %t, the broker %d", now, looked, end+100)
 	}
 	if s.LastStored().Year() != 2023 {
 		t.Errorf("stored at %v", s.LastStored())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if now := s.Now(ctx); now != end+100 {
-		t.Errorf("without time to look Now says %d", now)
+	if now, looked := s.Now(ctx); now != end+100 || looked {
+		t.Errorf("without time to look Now says %d, %t", now, looked)
 	}
 	s.stop()
-	if now := s.Now(context.Background()); now != end+100 {
-		t.Errorf("after the end Now says %d", now)
+	if now, looked := s.Now(context.Background()); now != end+100 || looked {
+		t.Errorf("after the end Now says %d, %t", now, looked)
 	}
 	if err := s.Run(context.Background()); !errors.Is(err, source.ErrRunning) {
 		t.Errorf("running twice: %v", err)

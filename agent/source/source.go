@@ -91,21 +91,24 @@ func (s *Source) LastStored() time.Time {
 // Now returns Visible, or the broker's own end where that is further, after a look
 // at the tail that began after the call and reached the end of what can be seen:
 // nothing that was stored whole before the call lies behind it. Where the log
-// cannot be read so far, and when ctx or Run has ended, it is what is known;
-// wire.NoOffset where that is nothing.
-func (s *Source) Now(ctx context.Context) wire.PhyOffset {
+// cannot be read so far, as Options.OnState was told before, it is what is known;
+// wire.NoOffset where that is nothing. looked is false where ctx or Run ended before
+// such a look: what was stored meanwhile may lie behind end then.
+func (s *Source) Now(ctx context.Context) (end wire.PhyOffset, looked bool) {
 	answer := make(chan wire.PhyOffset, 1)
 	select {
 	case s.asks <- answer:
 		select {
-		case end := <-answer: // Run answers in the end whatever it took
-			return end
+		case end, looked = <-answer: // answered, or closed at the end of Run
+			if looked {
+				return end, true
+			}
 		case <-ctx.Done():
 		}
 	case <-ctx.Done():
 	case <-s.ended:
 	}
-	return s.now()
+	return s.now(), false
 }
 
 // Recheck holds the files against what they were when they were last looked at, and

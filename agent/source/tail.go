@@ -92,7 +92,9 @@ func (t *tail) close() {
 	if t.wanted {
 		t.opt.Authority.Want(false)
 	}
-	t.answer()
+	for _, a := range t.awaiting {
+		close(a) // no look came any more
+	}
 }
 
 // run looks and waits until ctx ends.
@@ -178,7 +180,7 @@ func (t *tail) turn(ctx context.Context, now time.Time) time.Duration {
 	if more {
 		return 0
 	}
-	if !t.rescan && !t.guess.open {
+	if !t.rescan && !t.guess.open && ctx.Err() == nil {
 		t.answer()
 	}
 	return t.pace(now)

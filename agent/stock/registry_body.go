@@ -123,7 +123,7 @@ func readCompressed(body []byte) (topicTable, error) {
 				return topicTable{}, fmt.Errorf("%w: topic %q", errRegistration, fields)
 			}
 		}
-		if err := t.add(fields[0], c); err != nil {
+		if err := t.add(strings.Clone(fields[0]), c); err != nil { // without the rest of its piece
 			return topicTable{}, err
 		}
 	}

@@ -6,9 +6,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"maps"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/haagent/haagent/agent/metadata"
@@ -102,6 +105,34 @@ func TestRegistration_CompressedLengths(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// What is kept of a topic is its name and its numbers, however long it is. (Not in
+// parallel: the heap is measured.)
+func TestRegistration_KeepsNamesAlone(t *testing.T) {
+	const topics, size = 20, 1 << 20
+	parts := []any{`{"counter":3,"timestamp":1}`, topics}
+	for i := range topics {
+		parts = append(parts, fmt.Sprintf("t%d 4 5 6 %s", i, strings.Repeat("x", size-100)))
+	}
+	body := deflated(t, parts...)
+	parts = nil
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	_, queues, err := stock.ReadRegistration(body, true, 0)
+	if err != nil || len(queues) != topics {
+		t.Fatalf("%d topics, %v", len(queues), err)
+	}
+	if now := heap(); now > before+topics*size/2 {
+		t.Errorf("%d topics keep %d bytes", topics, now-before)
+	}
+	runtime.KeepAlive(queues)
+	runtime.KeepAlive(body)
 }
 
 // Quoting bare keys makes of what fastjson writes what others read, and changes

@@ -92,6 +92,7 @@ type Relay struct {
 	after   uint64 // replicas that joined no later are not believed
 	dialled int    // the broker's remoting connection when it was last connected to; 0: never
 	witness witness
+	doubted bool // what was found at the last connection spoke against the acks
 
 	mu     sync.Mutex // guards what follows
 	status RelayStatus

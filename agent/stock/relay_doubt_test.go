@@ -64,8 +64,15 @@ func TestRelay_I3_AcksOfALostTailCountForNothing_Fault29(t *testing.T) {
 		if p := r.Status().Problem; p.State != state.Diverged || p.Try == "" || !strings.Contains(p.Reason, end.String()) {
 			t.Errorf("problem %+v", p)
 		}
-		m.endsAt(end - 10) // it grows, with other messages
+		// Whoever comes before the source has seen it is compared with what the
+		// broker has left in its files.
 		before := len(m.asked())
+		table.join("early")
+		table.ack("early", end)
+		if got, now := m.put(shortly), m.asked(); got == brokertest.StatusOK || len(now) != before {
+			t.Errorf("by one that has the lost tail: %s, requests %v", got, now[before:])
+		}
+		m.endsAt(end - 10) // it grows, with other messages
 		table.ack("b", end-500)
 		if got := m.put(shortly); got == brokertest.StatusOK {
 			t.Errorf("%s", got)

@@ -160,13 +160,15 @@ func (x *relaySession) connect(ctx context.Context) (links []*endLink, request w
 		return links, 0, fmt.Errorf("broker %s is not what it was", a.opt.Broker.Addr())
 	}
 	end := now.survey.Max
-	if now.conns != x.r.dialled { // it may be another process
+	// It may be another process; and whoever joins again before the source has seen
+	// what that one lost is compared with what is still in its files.
+	if now.conns != x.r.dialled || x.r.doubted {
 		if x.doubt = x.r.doubts(x.s, best, end); x.doubt == nil {
 			if x.doubt, err = x.r.changed(ctx, end); err != nil {
 				return links, 0, err
 			}
 		}
-		x.r.dialled, x.r.witness = now.conns, witness{}
+		x.r.dialled, x.r.witness, x.r.doubted = now.conns, witness{}, x.doubt != nil
 		if x.doubt != nil {
 			x.r.after = joins
 			return links, 0, retry.ErrAgain // when they have joined again
