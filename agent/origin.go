@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"errors"
 	"time"
 
@@ -129,6 +130,9 @@ func (g *agentOrigin) survey(ctx context.Context, o *replica.Options) error {
 	w, err := link.Survey(ctx, target.Addr, self, g.a.cfg.Ack, g.a.cfg.Security, g.a.cfg.LinkTiming)
 	if err != nil {
 		return err
+	}
+	if w.SegmentSize <= 0 {
+		return fmt.Errorf("%s does not know yet how long its segments are", target.Addr)
 	}
 	if o.SegmentSize != 0 && o.SegmentSize != w.SegmentSize {
 		return state.Problemf(state.Incompatible, "segment_size", "leave --segment-size away, or give "+w.SegmentSize.String(), nil,

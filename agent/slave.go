@@ -27,6 +27,9 @@ type session struct {
 	from  origin // nil: nobody to follow
 	after error  // what ended the session before, nil for the first
 	held  bool   // the store was open before, and the lock ours ever since
+	// doubted is set from a failed sync on until the store was opened again: the
+	// disk may come back, and what the page cache shows is not on it.
+	doubted bool
 
 	closing error // how closing the store went where ctx ended while it was open
 }
@@ -67,10 +70,15 @@ func (a *Agent) slave(ctx context.Context, opened func()) error {
 		} else {
 			a.following(state.Connecting, err)
 		}
-		s.after = err
+		s.ended(err)
 		a.pause(ctx, delay)
 	}
 	return s.release()
+}
+
+// ended notes why a session ended.
+func (s *session) ended(err error) {
+	s.after, s.doubted = err, s.doubted || errors.Is(err, replica.ErrFlush)
 }
 
 // release gives the lock up where a session ended without doing so.
@@ -118,6 +126,7 @@ func (a *Agent) runSession(ctx context.Context, s *session, opened func()) error
 	if err != nil {
 		return replica.Problem(a.cfg.Dir, err)
 	}
+	s.doubted = false
 	s.held = true
 	a.tellRewound(store)
 	opened()
@@ -178,11 +187,10 @@ func (a *Agent) storeOptions(ctx context.Context, s *session, opened func()) (re
 		}
 	}
 	o := replica.Options{Dir: dir, CommitLogDir: a.cfg.CommitLogDir, Ack: a.cfg.Ack,
-		SegmentSize: a.cfg.SegmentSize, Cluster: a.cfg.Cluster, BrokerName: a.cfg.BrokerName, Fsync: a.counts.Fsync}
+		SegmentSize: a.cfg.SegmentSize, Cluster: a.cfg.Cluster, BrokerName: a.cfg.BrokerName, Fsync: a.counts.Fsync, OnlySynced: s.doubted}
 	if p := state.AsProblem(s.after); p != nil {
 		o.Disturbed = p.State == state.Disturbed && errors.Is(p.Err, replica.ErrDisturbed)
 		o.Verify = o.Disturbed
-		o.OnlySynced = errors.Is(p.Err, replica.ErrFlush)
 		if at, ok := replica.PartedAt(p); ok && a.cfg.OnDivergence == DivergenceRewind {
 			o.Rewind = at
 		}

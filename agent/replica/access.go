@@ -137,32 +137,45 @@ func (s *Store) lastBefore(ctx context.Context, base, at wire.PhyOffset) (start,
 }
 
 // DropBefore removes the segments that lie wholly before offset, oldest first,
-// but never the last one, nor one whose end is not synced (retention). It
-// returns how many went.
+// but never the last one, nor one whose end is not synced, nor one that the next
+// process needs to believe what was acked (retention). It returns how many went.
 func (s *Store) DropBefore(offset wire.PhyOffset) (int, error) {
 	s.layout.Lock()
 	defer s.layout.Unlock()
 	if err := s.usable(); err != nil {
 		return 0, err
 	}
-	for dropped := 0; ; dropped++ {
+	saved := false
+	for dropped := 0; ; {
 		s.mu.Lock()
-		if len(s.bases) < 2 || s.bases[1] > offset || s.bases[1] > wire.PhyOffset(s.flushed.Load()) {
+		if len(s.bases) < 2 || s.bases[1] > min(offset, wire.PhyOffset(s.flushed.Load())) || saved && s.bases[1] > s.vouched() {
 			s.mu.Unlock()
 			return dropped, nil
 		}
 		base, next := s.bases[0], s.bases[1]
 		s.mu.Unlock()
-		if dropped == 0 {
+		if !saved {
 			// What is known to be synced must not lie before what there is.
 			if err := s.saveState(); err != nil {
 				return 0, err
 			}
+			saved = true
+			continue
 		}
 		if err := s.dropOldest(base, next); err != nil {
 			return dropped, fmt.Errorf("drop old segment: %w", err)
 		}
+		dropped++
 	}
+}
+
+// vouched returns how far the next process can do without the log: what the mark
+// sums up must stay. The caller holds mu.
+func (s *Store) vouched() wire.PhyOffset {
+	if s.opt.Ack == AckDisk {
+		return everything
+	}
+	return s.spoken.needs(wire.PhyOffset(s.saved.Load()))
 }
 
 // dropOldest removes the segment at base, which next follows. Readers are told

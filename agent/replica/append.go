@@ -34,6 +34,7 @@ func (s *Store) Begin(base wire.PhyOffset) error {
 	s.setEnds(base)
 	s.unsynced = emptyDigest(base)
 	s.mu.Lock()
+	s.spoken = s.unsynced
 	s.state.Start = base
 	s.mu.Unlock()
 	return nil
@@ -182,7 +183,12 @@ func (s *Store) verifySegment(limit wire.PhyOffset) (more bool, err error) {
 	window := seg.view.Bytes()[:min(limit, seg.end).Sub(seg.base)]
 	w := walk{at: at, base: seg.base, end: seg.end, window: window, rec: &s.record}
 	if s.opt.Ack == AckMemory {
+		s.mu.Lock() // so that DropBefore does not look between the two
 		s.unsynced.remembered(wire.PhyOffset(s.saved.Load()))
+		s.spoken = s.unsynced
+		s.spoken.latest.end = everything
+		s.mu.Unlock()
+		defer func() { s.publish(s.unsynced) }()
 		s.sum = s.unsynced.latest // which is not touched before all of this step is done
 		w.digest = &s.sum
 	}

@@ -182,13 +182,19 @@ func (s *Store) AdoptEpoch(epoch int64) error {
 		return err
 	}
 	s.mu.Lock()
-	older := s.state.Epoch < epoch
-	s.state.Epoch = max(s.state.Epoch, epoch)
+	before := s.state.Epoch
+	s.state.Epoch = max(before, epoch)
 	s.mu.Unlock()
-	if !older {
+	if before >= epoch {
 		return nil
 	}
-	return s.saveState()
+	err := s.saveState()
+	if err != nil { // as on disk, so that it is tried again
+		s.mu.Lock()
+		s.state.Epoch = before
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // ExpectProvisional is called before bytes are appended that the source has not
@@ -206,5 +212,11 @@ func (s *Store) ExpectProvisional() error {
 	if known {
 		return nil
 	}
-	return s.saveState()
+	err := s.saveState()
+	if err != nil { // as on disk, so that it is tried again
+		s.mu.Lock()
+		s.state.Provisional = false
+		s.mu.Unlock()
+	}
+	return err
 }

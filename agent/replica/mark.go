@@ -107,9 +107,31 @@ func (d *tailDigest) remembered(end wire.PhyOffset) {
 	}
 }
 
-// fits reports whether the log is what d says of it.
+// needs returns from where on the log must be there so that the digests of what
+// the state does not vouch for, which it does up to saved, can be summed up again.
+func (d *tailDigest) needs(saved wire.PhyOffset) wire.PhyOffset {
+	for _, part := range []digest{d.old, d.latest} {
+		if part.end > saved {
+			return part.since
+		}
+	}
+	return everything
+}
+
+// publish tells DropBefore what the mark is about, or will be before the next call.
+func (s *Store) publish(d tailDigest) {
+	s.mu.Lock()
+	s.spoken = d
+	s.mu.Unlock()
+}
+
+// fits reports whether the log is what d says of it, as far as the state does not
+// vouch for it: segments of that part may have been dropped.
 func (s *Store) fits(d tailDigest) (bool, error) {
 	for _, part := range []digest{d.old, d.latest} {
+		if part.end <= s.state.VerifiedEnd {
+			continue
+		}
 		if has, err := s.digestOf(part.since, part.end); err != nil || has != part {
 			return false, err
 		}

@@ -128,3 +128,51 @@ func TestMark_Rotten(t *testing.T) {
 		kill(t, s)
 	}
 }
+
+// TestMark_OutlivesRetention: the mark does not need what was dropped, and what it
+// needs is not dropped.
+func TestMark_OutlivesRetention(t *testing.T) {
+	t.Parallel()
+	log := doubtfulLog(16<<10, 100)
+	opt := Options{Dir: t.TempDir(), SegmentSize: log.size, Ack: AckMemory}
+	s := openStore(t, opt)
+	if err := s.Begin(0); err != nil {
+		t.Fatal(err)
+	}
+	at, first := wire.PhyOffset(0), wire.PhyOffset(log.size)
+	for _, next := range []wire.PhyOffset{log.bounds[3], first} {
+		feed(t, s, log, at, next)
+		if err := s.flush(); err != nil {
+			t.Fatal(err)
+		}
+		at = next
+	}
+	last := log.bounds[0] // in the second segment: one step, which the state does not know
+	for _, b := range log.bounds {
+		if b < first.Add(log.size/2) {
+			last = b
+		}
+	}
+	feed(t, s, log, first, last)
+	if n, err := s.DropBefore(last); n != 1 || err != nil {
+		t.Errorf("dropped %d segments, %v; only the first one is synced", n, err)
+	}
+	kill(t, s)
+	s = openStore(t, opt)
+	if e := s.Ends(); e.Min != first || e.Verified != last {
+		t.Errorf("%+v after a kill, verified was %d", e, last)
+	}
+	kill(t, s)
+}
+
+// TestMark_Needs: a part of the log that the state does not vouch for must stay
+// whole.
+func TestMark_Needs(t *testing.T) {
+	t.Parallel()
+	d := tailDigest{old: digest{since: 10, end: 20}, latest: digest{since: 20, end: 30}}
+	for saved, want := range map[wire.PhyOffset]wire.PhyOffset{0: 10, 19: 10, 20: 20, 29: 20, 30: everything, 31: everything} {
+		if got := d.needs(saved); got != want {
+			t.Errorf("saved up to %d, the log is needed from %d on, want %d", saved, got, want)
+		}
+	}
+}

@@ -94,9 +94,10 @@ func (s *Store) markEnd(start, end wire.PhyOffset) error {
 		return s.mark.write(emptyDigest(wire.NoOffset))
 	}
 	if s.marked && s.unsynced.latest.end == end {
+		s.publish(s.unsynced)
 		return nil // it says so, and was summed up a moment ago
 	}
-	since := s.unsynced.old.since
+	since := max(start, s.unsynced.old.since)
 	if !s.marked {
 		since = max(start, s.state.VerifiedEnd)
 	}
@@ -105,6 +106,7 @@ func (s *Store) markEnd(start, end wire.PhyOffset) error {
 	if s.unsynced.latest, err = s.digestOf(min(since, end), end); err != nil {
 		return err
 	}
+	s.publish(s.unsynced)
 	return s.mark.write(s.unsynced)
 }
 

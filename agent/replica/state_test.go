@@ -186,3 +186,39 @@ func FuzzReadState(f *testing.F) {
 		}
 	})
 }
+
+// A note that did not get to disk is written when it is made again, since what
+// follows counts on it (I1, I3).
+func TestState_NotesAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Options{Dir: t.TempDir(), SegmentSize: 64 << 10})
+	defer closeStore(t, s)
+	dir := s.Dir()
+	for name, note := range map[string]struct {
+		make func() error
+		has  func(State) bool
+	}{
+		"provisional bytes": {s.ExpectProvisional, func(st State) bool { return st.Provisional }},
+		"an epoch":          {func() error { return s.AdoptEpoch(7) }, func(st State) bool { return st.Epoch == 7 }},
+	} {
+		tmp := filepath.Join(AgentDir(dir), "tmp")
+		if err := os.RemoveAll(tmp); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, tmp, "in the way")
+		if err := note.make(); err == nil {
+			t.Fatalf("%s: noted without a place for it", name)
+		}
+		if err := os.Remove(tmp); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := note.make(); err != nil {
+				t.Fatal(err)
+			}
+			if st, err := ReadState(dir); err != nil || !note.has(st) {
+				t.Errorf("%s: on disk is %+v, %v", name, st, err)
+			}
+		}
+	}
+}

@@ -120,6 +120,7 @@ type Store struct {
 	marked    bool             // known is where that process was when it ended; set by Open
 	mark      *endMark         // owned by the appending goroutine
 	unsynced  tailDigest       // what mark says; owned by the appending goroutine
+	spoken    tailDigest       // the same for others, ahead of it; guarded by mu
 	sum       digest           // what its latest part becomes; owned by the appending goroutine
 	touched   wire.PhyOffset   // how far a failed write may have got, else NoOffset; owned by the appending goroutine
 }
