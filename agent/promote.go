@@ -69,6 +69,6 @@ func promoteStore(dir string, store *replica.Store) (control.Promotion, error) {
 }
 
 func promotionOf(dir string, st replica.State, start, end wire.PhyOffset) control.Promotion {
-	return control.Promotion{Dir: dir, Cluster: st.Cluster, BrokerName: st.BrokerName, SegmentSize: st.SegmentSize,
-		Min: start, End: end, Epoch: st.Epoch}
+	return control.Promotion{Dir: dir, CommitLogDir: st.LogDir(dir), Cluster: st.Cluster, BrokerName: st.BrokerName,
+		SegmentSize: st.SegmentSize, Min: start, End: end, Epoch: st.Epoch}
 }

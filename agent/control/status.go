@@ -139,11 +139,12 @@ type Member struct {
 
 // Promotion is the answer to a promote request.
 type Promotion struct {
-	Dir         string         `json:"dir"`
-	Cluster     string         `json:"cluster"`
-	BrokerName  string         `json:"brokerName"`
-	SegmentSize wire.ByteSize  `json:"segmentSize"`
-	Min         wire.PhyOffset `json:"min"`
-	End         wire.PhyOffset `json:"end"` // the verified end, a message boundary
-	Epoch       int64          `json:"epoch"`
+	Dir          string         `json:"dir"`
+	CommitLogDir string         `json:"commitLogDir"` // where the segments are; empty from an older agent
+	Cluster      string         `json:"cluster"`
+	BrokerName   string         `json:"brokerName"`
+	SegmentSize  wire.ByteSize  `json:"segmentSize"`
+	Min          wire.PhyOffset `json:"min"`
+	End          wire.PhyOffset `json:"end"` // the verified end, a message boundary
+	Epoch        int64          `json:"epoch"`
 }

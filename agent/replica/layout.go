@@ -41,10 +41,11 @@ func CommitLogDir(dir string) string { return filepath.Join(dir, commitLogName) 
 // rememberedLogDir returns where the segments of the store at dir are, if nobody
 // says so. A state that cannot be read is for others to complain of.
 func rememberedLogDir(dir string) string {
-	if st, err := ReadState(dir); err == nil && st.CommitLogDir != "" {
-		return st.CommitLogDir
+	st, err := ReadState(dir)
+	if err != nil {
+		return CommitLogDir(dir)
 	}
-	return CommitLogDir(dir)
+	return st.LogDir(dir)
 }
 
 // Kind says what a directory is to a replica.

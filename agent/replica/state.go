@@ -43,6 +43,15 @@ type State struct {
 	HistoryFrom wire.PhyOffset `json:"historyFrom,omitempty"`
 }
 
+// LogDir returns where the segments of the store at dir are, of which s is the
+// state; the zero State has them in the default place.
+func (s State) LogDir(dir string) string {
+	if s.CommitLogDir != "" {
+		return s.CommitLogDir
+	}
+	return CommitLogDir(dir)
+}
+
 const stateFormat = 1
 
 var (

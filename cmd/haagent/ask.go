@@ -167,6 +167,11 @@ func printPromotion(w io.Writer, p control.Promotion) error {
 	if err != nil {
 		return err
 	}
+	st, _ := replica.ReadState(dir) // where the agent is an older one, which does not say it
+	logDir, err := filepath.Abs(cmp.Or(p.CommitLogDir, st.LogDir(dir)))
+	if err != nil {
+		return err
+	}
 	name := p.BrokerName
 	if name == "" {
 		name = "BROKER-NAME"
@@ -192,7 +197,7 @@ mappedFileSizeCommitLog=%d
 # and start an unmodified broker of the source's version with it:
 #   sh bin/mqbroker -c broker.conf
 # It rebuilds its queues from the log before it serves.
-%s`, dir, p.Min, p.End, p.Epoch, cluster, name, dir, filepath.Join(dir, "commitlog"), p.SegmentSize, warning)
+%s`, dir, p.Min, p.End, p.Epoch, cluster, name, dir, logDir, p.SegmentSize, warning)
 	return err
 }
 
