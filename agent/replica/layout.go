@@ -19,6 +19,7 @@ const (
 	configName    = "config"
 	agentName     = ".haagent"
 	abortName     = "abort"
+	metadataName  = "metadata" // below agentName: generations of the config
 )
 
 // brokerDerived are the files that a broker makes for itself from the log when
@@ -208,12 +209,21 @@ func freshDir(parent string, now time.Time) (string, error) {
 	}
 }
 
-// Resync sets the log, the config, whatever a broker derived from them and the
-// replica's own state aside, so that replication starts anew on an empty
-// directory. The caller holds the store lock. It returns where the old files
-// are: a folder below DIR/.haagent, and for a log that is elsewhere one beside
-// it, named alike. Nothing is deleted. An empty logDir is where the replica's
-// state says, else the default.
+// resyncNames are what Resync moves, in this order. The config goes before the log,
+// and its generations before it: a crash between them must not leave those beside
+// no log, or an agent would install positions that its new log does not cover. The
+// state goes last: until then the directory is known for what it was.
+func resyncNames() []string {
+	names := append([]string{filepath.Join(agentName, metadataName), configName, commitLogName, abortName}, brokerDerived...)
+	return append(names, filepath.Join(agentName, "state.json"))
+}
+
+// Resync sets the log, the config with its generations, whatever a broker derived
+// from them and the replica's own state aside, so that replication starts anew on
+// an empty directory. The caller holds the store lock. It returns where the old
+// files are: a folder below DIR/.haagent, and for a log that is elsewhere one
+// beside it, named alike. Nothing is deleted. An empty logDir is where the
+// replica's state says, else the default.
 func Resync(dir, logDir string, now time.Time) (string, error) {
 	if logDir == "" {
 		logDir = rememberedLogDir(dir)
@@ -232,10 +242,7 @@ func Resync(dir, logDir string, now time.Time) (string, error) {
 			return "", fmt.Errorf("set the log aside: %w", err)
 		}
 	}
-	// The state goes last: until then the directory is known for what it was.
-	names := append([]string{commitLogName, configName, abortName}, brokerDerived...)
-	names = append(names, filepath.Join(agentName, "state.json"))
-	if err := moveAll(dir, target, names); err != nil {
+	if err := moveAll(dir, target, resyncNames()); err != nil {
 		return "", err
 	}
 	return target, syncDir(AgentDir(dir))

@@ -310,6 +310,54 @@ func TestResync(t *testing.T) {
 	}
 }
 
+// TestResync_CutShort: whatever a crash leaves of it is a replica still, and set
+// aside by the next one. A log that is gone has taken the config with it: positions
+// that it does not cover would be installed anew.
+func TestResync_CutShort(t *testing.T) {
+	log := makeLog(47, 9000, 0, 30, anyMessage)
+	for moved := range resyncNames() {
+		dir := t.TempDir()
+		s := openStore(t, Options{Dir: dir, SegmentSize: log.size})
+		if err := s.Begin(0); err != nil {
+			t.Fatal(err)
+		}
+		feed(t, s, log, 0, log.end())
+		closeStore(t, s)
+		config := []string{"config/topics.json", ".haagent/metadata/1/topics.json"}
+		for _, name := range append(config, "checkpoint") {
+			writeFile(t, filepath.Join(dir, name), name)
+		}
+		before := tree(t, dir)
+		target, err := freshDir(filepath.Join(AgentDir(dir), "set-aside"), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := moveAll(dir, target, resyncNames()[:moved]); err != nil {
+			t.Fatal(err)
+		}
+		if kind, err := Classify(dir, CommitLogDir(dir)); kind != KindReplica || err != nil {
+			t.Errorf("after %d names: %v, %v", moved, kind, err)
+		}
+		for _, name := range config {
+			if exists(filepath.Join(dir, name)) && !exists(CommitLogDir(dir)) {
+				t.Errorf("after %d names the log is gone, and %s is not", moved, name)
+			}
+		}
+		if _, err := Resync(dir, "", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		checkNothingLost(t, before, tree(t, dir))
+		if kind, err := Classify(dir, CommitLogDir(dir)); kind != KindLogless || err != nil {
+			t.Errorf("after %d names and a whole resync: %v, %v", moved, kind, err)
+		}
+		for _, name := range append(config, "checkpoint", commitLogName) {
+			if exists(filepath.Join(dir, name)) {
+				t.Errorf("%s is still there", name)
+			}
+		}
+	}
+}
+
 // TestMakeDir_MakesWhatIsMissing: and nothing where a file is in the way.
 func TestMakeDir_MakesWhatIsMissing(t *testing.T) {
 	t.Parallel()
