@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/haagent/haagent/agent/commitlog"
+	"github.com/haagent/haagent/agent/replica"
 	"github.com/haagent/haagent/agent/verify"
 	"github.com/haagent/haagent/wire"
 )
@@ -43,8 +44,17 @@ func flagsAnywhere(c *cli.Context) (args []string, asJSON bool) {
 	return args, asJSON
 }
 
+// logOf returns what verify reads for dir: the directory of the segments, where a
+// replica with the store root dir has them elsewhere, else dir itself.
+func logOf(dir string) string {
+	if st, err := replica.ReadState(dir); err == nil && st.CommitLogDir != "" {
+		return st.CommitLogDir
+	}
+	return dir
+}
+
 func verifyOne(c *cli.Context, dir string, asJSON bool) error {
-	r, err := verify.Store(c.Context, dir, nil)
+	r, err := verify.Store(c.Context, logOf(dir), nil)
 	if err != nil {
 		return verifyError(err)
 	}
@@ -79,7 +89,7 @@ func printReport(w io.Writer, r verify.Report) error {
 }
 
 func verifyTwo(c *cli.Context, a, b string, asJSON bool) error {
-	r, err := verify.Compare(c.Context, a, b, nil)
+	r, err := verify.Compare(c.Context, logOf(a), logOf(b), nil)
 	if err != nil {
 		return verifyError(err)
 	}
