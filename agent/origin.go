@@ -2,8 +2,8 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/haagent/haagent/agent/commitlog"
