@@ -107,16 +107,22 @@ func TestRegistration_CompressedLengths(t *testing.T) {
 	}
 }
 
+// paddedTopics registers n topics in compressed form, each with size bytes of
+// something behind its numbers.
+func paddedTopics(t testing.TB, n, size int) []byte {
+	t.Helper()
+	parts := []any{`{"counter":3,"timestamp":1}`, n}
+	for i := range n {
+		parts = append(parts, fmt.Sprintf("t%d 4 5 6 %s", i, strings.Repeat("x", size)))
+	}
+	return deflated(t, parts...)
+}
+
 // What is kept of a topic is its name and its numbers, however long it is. (Not in
 // parallel: the heap is measured.)
 func TestRegistration_KeepsNamesAlone(t *testing.T) {
-	const topics, size = 20, 1 << 20
-	parts := []any{`{"counter":3,"timestamp":1}`, topics}
-	for i := range topics {
-		parts = append(parts, fmt.Sprintf("t%d 4 5 6 %s", i, strings.Repeat("x", size-100)))
-	}
-	body := deflated(t, parts...)
-	parts = nil
+	const topics, size = 20, 1<<20 - 100
+	body := paddedTopics(t, topics, size)
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
