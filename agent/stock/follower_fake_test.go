@@ -202,6 +202,20 @@ func (m *fakeMaster) accept() {
 	}
 }
 
+// dialled returns how many connections there were.
+func (m *fakeMaster) dialled() int {
+	m.state.Lock()
+	defer m.state.Unlock()
+	return m.opened
+}
+
+// unused reports that there is no connection.
+func (m *fakeMaster) unused() bool {
+	m.state.Lock()
+	defer m.state.Unlock()
+	return len(m.live) == 0
+}
+
 // happened returns the events of a kind so far.
 func (m *fakeMaster) happened(kinds ...string) []fakeEvent {
 	m.state.Lock()

@@ -66,9 +66,10 @@ func TestRelay_I3_AcksOfALostTailCountForNothing_Fault29(t *testing.T) {
 		}
 		// Whoever comes before the source has seen it is compared with what the
 		// broker has left in its files.
-		before := len(m.asked())
+		before, dialled := len(m.asked()), m.dialled()
 		table.join("early")
 		table.ack("early", end)
+		eventually(t, "a connection that was given up", func() bool { return m.dialled() > dialled && m.unused() })
 		if got, now := m.put(shortly), m.asked(); got == brokertest.StatusOK || len(now) != before {
 			t.Errorf("by one that has the lost tail: %s, requests %v", got, now[before:])
 		}

@@ -107,6 +107,8 @@ func (x *relaySession) await(ctx context.Context) bool {
 		switch {
 		case inReach < x.r.opt.N:
 			x.r.waiting(errTooFew{inReach, x.r.opt.N}.Error(), x.doubt)
+		case x.r.doubted && rank == wire.NoOffset: // what they will say is what is in doubt
+			x.r.waiting("replicas that are in reach have acked nothing yet", x.doubt)
 		case x.still != nil:
 			x.r.waiting(x.still.Error(), x.doubt)
 		case behind >= x.gap:
@@ -168,7 +170,7 @@ func (x *relaySession) connect(ctx context.Context) (links []*endLink, request w
 				return links, 0, err
 			}
 		}
-		x.r.dialled, x.r.witness, x.r.doubted = now.conns, witness{}, x.doubt != nil
+		x.r.dialled, x.r.witness, x.r.doubted = now.conns, witness{}, x.doubt != nil || x.r.doubted && best == wire.NoOffset
 		if x.doubt != nil {
 			x.r.after = joins
 			return links, 0, retry.ErrAgain // when they have joined again
