@@ -46,7 +46,7 @@ build:
 generate:
 	$(GO) run ./cmd/haagent generate .
 
-test: brokers
+test: brokers $(PACKER)-$(PACKER_VERSION)
 	$(GO) test -race -p $(TESTJOBS) $(TESTFLAGS) ./...
 
 # By itself and without the race detector, which leaves a small machine no time
