@@ -121,21 +121,10 @@ func (c *Config) brokerOptions(timeout time.Duration) stock.BrokerOptions {
 	return stock.BrokerOptions{Credentials: c.Credentials, TLS: c.BrokerTLS, Timeout: timeout}
 }
 
-// usualLogDir returns where the log of the store at dir is, if nobody says so: a
-// replica remembers it, also as the master's store that it may have become. A state
-// that cannot be read is for others to complain of.
-func usualLogDir(dir string) string {
-	st, err := replica.ReadState(dir)
-	if err != nil {
-		return replica.CommitLogDir(dir)
-	}
-	return st.LogDir(dir)
-}
-
 // WithDefaults returns the config with defaults for what was not given.
 func (c Config) WithDefaults() Config {
 	if c.CommitLogDir == "" && c.Dir != "" {
-		c.CommitLogDir = usualLogDir(c.Dir)
+		c.CommitLogDir = replica.RememberedLogDir(c.Dir)
 	}
 	if c.Ack == "" {
 		c.Ack = replica.AckMemory

@@ -94,15 +94,9 @@ func TestMaster_NameThatTwoClaimServesNobody(t *testing.T) {
 	w := newTown()
 	m := runAgent(t, w, besideStore(t, "m"))
 	m.await(state.Serving, "")
-	claim := func(names ...string) {
-		w.mu.Lock()
-		w.conflicts = names
-		w.mu.Unlock()
-		w.change("x", func(m *agent.Member) { m.Status = "alive" })
-	}
-	claim("other", "m")
+	w.claim("other", "m")
 	m.await(state.SplitBrain, "node_name_conflict")
-	claim("other")
+	w.claim("other")
 	m.await(state.Serving, "")
 }
 

@@ -44,6 +44,14 @@ func (w *town) change(node string, edit func(*agent.Member)) {
 	}
 }
 
+// claim lets two agents have each of the names.
+func (w *town) claim(names ...string) {
+	w.mu.Lock()
+	w.conflicts = names
+	w.mu.Unlock()
+	w.change("x", func(m *agent.Member) { m.Status = "alive" })
+}
+
 func (w *town) member(node string) agent.Member {
 	w.mu.Lock()
 	defer w.mu.Unlock()

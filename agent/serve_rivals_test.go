@@ -55,16 +55,10 @@ func TestStockHA_NameConflictEndsIt(t *testing.T) {
 	s.take(end)
 	s.report(end)
 	b.awaitAcked(t, "127.0.0.1 "+end.String())
-	claim := func(names ...string) {
-		w.mu.Lock()
-		w.conflicts = names
-		w.mu.Unlock()
-		w.change("x", func(m *agent.Member) { m.Status = "alive" })
-	}
-	claim("m")
+	w.claim("m")
 	s.ended()
 	b.awaitAcked(t, "")
-	claim()
+	w.claim()
 	eventually(t, "slaves are served again", func() bool { return answers(addr) })
 }
 

@@ -87,7 +87,7 @@ func (c Config) checkDirs() error {
 	}
 	root, logDir := fullPath(c.Dir), fullPath(c.CommitLogDir)
 	if c.Dir != "" && (logDir == root || strings.HasPrefix(logDir+"/", replica.AgentDir(root)+"/")) {
-		return &ConfigError{"commitlog-dir", c.CommitLogDir, "the segments need a directory of their own", "leave it away for " + usualLogDir(c.Dir)}
+		return &ConfigError{"commitlog-dir", c.CommitLogDir, "the segments need a directory of their own", "leave it away for " + replica.RememberedLogDir(c.Dir)}
 	}
 	return nil
 }

@@ -39,9 +39,10 @@ func AgentDir(dir string) string { return filepath.Join(dir, agentName) }
 // CommitLogDir returns the default place of the segments of the store at dir.
 func CommitLogDir(dir string) string { return filepath.Join(dir, commitLogName) }
 
-// rememberedLogDir returns where the segments of the store at dir are, if nobody
-// says so. A state that cannot be read is for others to complain of.
-func rememberedLogDir(dir string) string {
+// RememberedLogDir returns where the segments of the store at dir are, if nobody
+// says so: a replica remembers it, also as the master's store that it may have
+// become; else it is the default place. A state that cannot be read is for others to complain of.
+func RememberedLogDir(dir string) string {
 	st, err := ReadState(dir)
 	if err != nil {
 		return CommitLogDir(dir)
@@ -226,7 +227,7 @@ func resyncNames() []string {
 // replica's state says, else the default.
 func Resync(dir, logDir string, now time.Time) (string, error) {
 	if logDir == "" {
-		logDir = rememberedLogDir(dir)
+		logDir = RememberedLogDir(dir)
 	}
 	target, err := freshDir(filepath.Join(AgentDir(dir), "set-aside"), now)
 	if err != nil {

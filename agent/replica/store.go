@@ -149,7 +149,7 @@ func Open(opt Options, lock *Lock) (*Store, error) {
 		return nil, fmt.Errorf("open replica: segment size %d: %w", opt.SegmentSize, ErrSegmentSize)
 	}
 	if opt.CommitLogDir == "" {
-		opt.CommitLogDir = rememberedLogDir(opt.Dir)
+		opt.CommitLogDir = RememberedLogDir(opt.Dir)
 	}
 	if opt.Ack == "" {
 		opt.Ack = AckMemory

@@ -167,8 +167,8 @@ func printPromotion(w io.Writer, p control.Promotion) error {
 	if err != nil {
 		return err
 	}
-	st, _ := replica.ReadState(dir) // where the agent is an older one, which does not say it
-	logDir, err := filepath.Abs(cmp.Or(p.CommitLogDir, st.LogDir(dir)))
+	// An older agent does not say it.
+	logDir, err := filepath.Abs(cmp.Or(p.CommitLogDir, replica.RememberedLogDir(dir)))
 	if err != nil {
 		return err
 	}
