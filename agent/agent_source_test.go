@@ -20,6 +20,7 @@ import (
 
 	"github.com/haagent/haagent/agent"
 	"github.com/haagent/haagent/agent/forge"
+	"github.com/haagent/haagent/agent/metadata"
 	"github.com/haagent/haagent/agent/state"
 	"github.com/haagent/haagent/agent/stock"
 	"github.com/haagent/haagent/agent/verify"
@@ -311,4 +312,16 @@ func child(dir, master string) int {
 		return 1
 	}
 	return 0
+}
+
+// topic writes a config with one topic.
+func (s *source) topic(name string) {
+	s.t.Helper()
+	if err := os.MkdirAll(metadata.ConfigDir(s.dir), 0o750); err != nil {
+		s.t.Fatal(err)
+	}
+	topics := `{"dataVersion":{"counter":1,"timestamp":1700000000000},"topicConfigTable":{"` + name + `":{"topicName":"` + name + `"}}}`
+	if err := os.WriteFile(filepath.Join(metadata.ConfigDir(s.dir), "topics.json"), []byte(topics), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
 }

@@ -126,24 +126,37 @@ func find(f Finder, cluster, brokerName string) (link.Target, error) {
 	return target, err
 }
 
-// choose picks the one master that a slave of the group follows. A master of a
-// higher epoch that is away is waited for: whoever it replaced is not followed.
+// choose is pick for a slave, which needs the master's link.
 func choose(list []Member, cluster, brokerName string) (link.Target, error) {
+	m, ok, err := pick(list, cluster, brokerName)
+	switch {
+	case err != nil:
+		return link.Target{}, err
+	case !ok:
+		return link.Target{}, &errSearching{fmt.Sprintf("no master of %s is known", group(cluster, brokerName))}
+	case m.Link == "":
+		return link.Target{}, &errSearching{fmt.Sprintf("master %s tells no link address yet", m.Node)}
+	}
+	return link.Target{Node: m.Node, Addr: m.Link}, nil
+}
+
+// pick returns the one master that those of the group follow; ok says whether there
+// is any. A master of a higher epoch that is away is waited for: whoever it replaced
+// is not followed.
+func pick(list []Member, cluster, brokerName string) (m Member, ok bool, err error) {
 	found := newest(masters(list, cluster, brokerName))
 	if err := replaced(list, found); err != nil {
-		return link.Target{}, err
+		return Member{}, false, err
 	}
 	switch {
 	case len(found) == 0:
-		return link.Target{}, &errSearching{fmt.Sprintf("no master of %s is known", group(cluster, brokerName))}
+		return Member{}, false, nil
 	case len(found) > 1 && !sameGroup(found):
-		return link.Target{}, &errSearching{fmt.Sprintf("masters of several groups are known (%s): give --cluster and --broker-name", names(found))}
+		return Member{}, false, &errSearching{fmt.Sprintf("masters of several groups are known (%s): give --cluster and --broker-name", names(found))}
 	case len(found) > 1:
-		return link.Target{}, splitBrain(found)
-	case found[0].Link == "":
-		return link.Target{}, &errSearching{fmt.Sprintf("master %s tells no link address yet", found[0].Node)}
+		return Member{}, false, splitBrain(found)
 	}
-	return link.Target{Node: found[0].Node, Addr: found[0].Link}, nil
+	return found[0], true, nil
 }
 
 // replaced says which master, wherever it is now, has replaced what was found.

@@ -19,13 +19,7 @@ import (
 func TestResync_OldConfigDoesNotComeBack(t *testing.T) {
 	src := newSource(t, 64*wire.KiB)
 	src.grow(1000)
-	if err := os.MkdirAll(metadata.ConfigDir(src.dir), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	topics := `{"dataVersion":{"counter":1,"timestamp":1700000000000},"topicConfigTable":{"orders":{"topicName":"orders"}}}`
-	if err := os.WriteFile(filepath.Join(metadata.ConfigDir(src.dir), "topics.json"), []byte(topics), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	src.topic("orders")
 	dir := t.TempDir()
 	path := filepath.Join(metadata.ConfigDir(dir), "topics.json")
 	a := start(t, agent.Config{Dir: dir, Master: src.addr(), MetadataInterval: time.Second})
@@ -41,10 +35,12 @@ func TestResync_OldConfigDoesNotComeBack(t *testing.T) {
 		}
 	}
 
-	other := newSource(t, 64*wire.KiB) // which knows no such topic
+	other := newSource(t, 64*wire.KiB)
 	other.grow(2000)
+	other.topic("payments")
 	a = start(t, agent.Config{Dir: dir, Master: other.addr(), MetadataInterval: time.Second})
 	a.caughtUp(other)
+	eventually(t, "topics.json of the other source", func() bool { return a.Status().Metadata.Generation > 0 && exists(path) })
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}

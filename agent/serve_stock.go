@@ -39,20 +39,14 @@ type stockPorts struct {
 
 // find is where the slaves of a group find their master, as gossip knows it.
 func (p *stockPorts) find(cluster, brokerName string) (stock.GroupMaster, error) {
-	list := p.a.cfg.Finder.Members()
-	found := newest(masters(list, cluster, brokerName))
-	if err := replaced(list, found); err != nil {
-		return stock.GroupMaster{}, err
-	}
+	m, ok, err := pick(p.a.cfg.Finder.Members(), cluster, brokerName)
 	switch {
-	case len(found) == 0:
+	case err != nil:
+		return stock.GroupMaster{}, err
+	case !ok:
 		return stock.GroupMaster{}, fmt.Errorf("gossip knows no master of %s. Try: start haagent --role master beside it, with the same --join, --cluster and --broker-name", group(cluster, brokerName))
-	case len(found) > 1 && !sameGroup(found):
-		return stock.GroupMaster{}, fmt.Errorf("masters of several groups are known (%s): give --cluster and --broker-name", names(found))
-	case len(found) > 1:
-		return stock.GroupMaster{}, splitBrain(found)
 	}
-	return stock.GroupMaster{Node: found[0].Node, HA: found[0].HA, Remoting: found[0].Remoting}, nil
+	return stock.GroupMaster{Node: m.Node, HA: m.HA, Remoting: m.Remoting}, nil
 }
 
 // stockHint tells a client that takes an agent for more than it is.

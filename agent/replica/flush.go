@@ -181,20 +181,7 @@ func (s *Store) AdoptEpoch(epoch int64) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	before := s.state.Epoch
-	s.state.Epoch = max(before, epoch)
-	s.mu.Unlock()
-	if before >= epoch {
-		return nil
-	}
-	err := s.saveState()
-	if err != nil { // as on disk, so that it is tried again
-		s.mu.Lock()
-		s.state.Epoch = before
-		s.mu.Unlock()
-	}
-	return err
+	return note(s, &s.state.Epoch, max(epoch, s.State().Epoch))
 }
 
 // ExpectProvisional is called before bytes are appended that the source has not
@@ -205,17 +192,23 @@ func (s *Store) ExpectProvisional() error {
 		return err
 	}
 	s.expecting.Store(true)
+	return note(s, &s.state.Provisional, true)
+}
+
+// note sets one field of the state, and writes the state where that changed it.
+// After an error the field is as it was, and as on disk, so that it is tried again.
+func note[T comparable](s *Store, field *T, value T) error {
 	s.mu.Lock()
-	known := s.state.Provisional
-	s.state.Provisional = true
+	before := *field
+	*field = value
 	s.mu.Unlock()
-	if known {
+	if before == value {
 		return nil
 	}
 	err := s.saveState()
-	if err != nil { // as on disk, so that it is tried again
+	if err != nil {
 		s.mu.Lock()
-		s.state.Provisional = false
+		*field = before
 		s.mu.Unlock()
 	}
 	return err
