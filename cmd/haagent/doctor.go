@@ -89,6 +89,9 @@ func (d *doctor) examine(ctx context.Context) error {
 	}
 	d.cfg = cfg.WithDefaults()
 	if d.cfg.Role == "" {
+		if from := d.set.Text("config"); from != "" {
+			return d.set.Refuse("role", "", "is missing, in "+from+" too", "set role: there, or give --role")
+		}
 		return d.set.Refuse("role", "", "is missing", "give the options of the agent, or --config FILE")
 	}
 	if path := d.set.Text("broker-conf"); path != "" {

@@ -38,7 +38,7 @@ func writeKey(path string) error {
 		return &exitError{code: exitConfig, err: fmt.Errorf("%s is there already and was left alone", path), try: "give another FILE, or remove it where no agent uses it any more"}
 	}
 	if err != nil {
-		return fmt.Errorf("make key file: %w", err)
+		return &exitError{code: exitConfig, err: fmt.Errorf("make key file: %w", err), try: "give a FILE in a directory that is there, and that you may write to"}
 	}
 	_, err = fmt.Fprintln(f, link.NewKey())
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {

@@ -38,6 +38,17 @@ func TestKeygen_FileIsReadableByItsOwnerOnlyAndNeverReplaced(t *testing.T) {
 	}
 }
 
+// TestKeygen_NowhereToWrite.
+func TestKeygen_NowhereToWrite(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "missing", "key")
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{"haagent", "keygen", path}, nil, &stdout, &stderr)
+	if code != exitConfig || !strings.Contains(stderr.String(), path) || !strings.Contains(stderr.String(), "Try: ") {
+		t.Errorf("exit code %d: %s", code, &stderr)
+	}
+}
+
 // TestKeygen_StdoutIsAKeyFile.
 func TestKeygen_StdoutIsAKeyFile(t *testing.T) {
 	t.Parallel()
