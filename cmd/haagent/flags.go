@@ -71,7 +71,7 @@ func resolveInstalled(c *cli.Context, dir string) (set *options.Set, from string
 	}
 	set, err = resolveWith(c, map[string]string{"config": from})
 	if err == nil && !set.Given("role") {
-		return nil, "", set.Refuse("role", "", "is missing, in "+from+" too", "set role: there, or give --role")
+		return nil, "", set.Refuse("role", "", "is missing, in "+from+" too", "give the options of the agent, or --config FILE")
 	}
 	return set, from, err
 }
