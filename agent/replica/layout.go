@@ -41,7 +41,8 @@ func CommitLogDir(dir string) string { return filepath.Join(dir, commitLogName) 
 
 // RememberedLogDir returns where the segments of the store at dir are, if nobody
 // says so: a replica remembers it, also as the master's store that it may have
-// become; else it is the default place. A state that cannot be read is for others to complain of.
+// become; else it is the default place. A state that cannot be read is for others
+// to complain of.
 func RememberedLogDir(dir string) string {
 	st, err := ReadState(dir)
 	if err != nil {
